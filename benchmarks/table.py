@@ -9,7 +9,7 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 from ddp_workbook.recording.timing import speed_up
 
 HEADINGS = ("what", "measured", "compared with", "ratio", "target", "")
@@ -140,4 +140,4 @@ def write_markdown(lines: list[Line], heading: str, path: Path) -> Path:
     rows = [HEADINGS, ("---",) * len(HEADINGS), *(line.cells for line in lines)]
     text = [f"# {heading}", "", *("| " + " | ".join(row) + " |" for row in rows), ""]
     text += [f"- {note}" for note in notes(lines)]
-    return write_whole(path, "\n".join(text).rstrip() + "\n")
+    return write_atomically(path, "\n".join(text).rstrip() + "\n")

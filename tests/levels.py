@@ -21,7 +21,7 @@ import pytest
 
 SECONDS = 5
 NOISE = 2  # beside other work, gloo's waiting costs up to twice as much processor time
-ROOM = 1.5e9  # bytes of memory for a process of pytest, its kernel and its ranks
+BYTES_PER_WORKER = 1.5e9  # bytes of memory for a process of pytest, its kernel and its ranks
 RUNS = {"push": "`make test-push`", "release": "`make test-all`"}  # marker -> what runs it
 ALWAYS = {"browser": "the browser", "cluster": "hosts and Slurm"}  # marker of `push` tests -> kind
 # Files whose tests are shared out by what they are about: an exercise, a page
@@ -124,7 +124,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     files = named_files(config)
     if files and len(files) == len(config.args) and not any(PARTED.search(file) for file in files):
         most = min(most, len(files))
-    processes = min(most, int(limits.free_memory() / ROOM))
+    processes = min(most, int(limits.free_memory() / BYTES_PER_WORKER))
     return processes if processes > 1 else 0
 
 

@@ -48,7 +48,7 @@ def make_wheel(folder: Path, name: str, version: str, module: str, text: str) ->
             wheel.writestr(path, content)
 
 
-class Newcomer:
+class FreshCheckout:
     """A fresh copy of the checkout, on a machine that has nothing but this Python."""
 
     def __init__(self, folder: Path) -> None:

@@ -1,11 +1,11 @@
 """Launches that hang, ended as soon as the hang is proven."""
 
 import pytest
+from ddp_workbook.launcher.hang_detection import HangLimits
 
 from ddp_workbook.errors import RanksHung
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.standstill import Limits
 from tests.workers import launching
 
 
@@ -18,5 +18,5 @@ def warm():
 def hang_of(worker, *args, ranks: int = 2) -> RanksHung:
     """The error of a hang, about a second after it; no time limit that a busy machine can miss."""
     with pytest.raises(RanksHung) as caught:
-        run_ranks(Call(worker, args), ranks, by_evidence=Limits(), quiet=True)
+        run_ranks(Call(worker, args), ranks, hang_limits=HangLimits(), quiet=True)
     return caught.value

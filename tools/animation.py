@@ -14,7 +14,7 @@ import textwrap
 import time
 from pathlib import Path
 
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 from tools.set_up import ROOT
 
 RUN = ROOT / "data" / "readme_run.json"
@@ -223,4 +223,4 @@ def recorded() -> dict:
 def write_record() -> Path:
     """Run the cells again, and keep what they showed."""
     os.environ.pop("CUDA_VISIBLE_DEVICES", None)
-    return write_whole(RUN, json.dumps(record(), indent=1, ensure_ascii=False) + "\n")
+    return write_atomically(RUN, json.dumps(record(), indent=1, ensure_ascii=False) + "\n")

@@ -19,7 +19,7 @@ from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
 from ddp_workbook import HOMES
-from ddp_workbook.source_tree import parsed
+from ddp_workbook.source_tree import parse_source
 from tests.levels import level_of_file
 from tools.set_up import ROOT
 
@@ -175,7 +175,7 @@ def imported(path: str, text: str) -> Iterator[str]:
     package = package if path.endswith("__init__.py") else package[:-1]
     for source in sources:
         try:
-            tree = parsed(source)
+            tree = parse_source(source)
         except SyntaxError:  # a cell or a file that is wrong on purpose, or not finished
             continue
         for node in ast.walk(tree):

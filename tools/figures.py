@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import recorded_run
 from ddp_workbook.experiments.distributed_data_parallel import step_times
 from ddp_workbook.experiments.samplers.pinning import pinning_plot
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 from tools import animation
 from tools.set_up import ROOT
 
@@ -21,7 +21,7 @@ def draw(folder: Path) -> list[Path]:
     steps = step_times.recorded_timings(step_times.STEP_TIMES)
     parts = step_times.recorded_timings(step_times.BREAKDOWN)
     return [
-        write_whole(folder / "readme.svg", animation.picture(animation.recorded())),
+        write_atomically(folder / "readme.svg", animation.picture(animation.recorded())),
         pinning_plot().save(folder / "samplers_pinning.svg"),
         *recorded_run.draw(steps, parts, folder),
     ]

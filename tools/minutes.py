@@ -16,8 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddp_workbook.instructor import plans
-from ddp_workbook.instructor.plans import Minutes, all_minutes
+from ddp_workbook.instructor.timetable import Minutes, all_minutes
+
+from ddp_workbook.instructor import timetable
 from ddp_workbook.notebook import pages
 from tools.set_up import ROOT
 
@@ -29,13 +30,13 @@ def renewed_guide(known: Minutes) -> str:
     """The guide, with all its minutes, sums and clock times."""
     clock = teaching = exercises = 0
     lines = []
-    for line, page in plans.lines_with_page(GUIDE.read_text(encoding="utf-8")):
-        if plans.PLAN.fullmatch(line):
+    for line, page in timetable.lines_with_page(GUIDE.read_text(encoding="utf-8")):
+        if timetable.PLAN.fullmatch(line):
             clock = teaching = exercises = 0
-        if row := plans.row_of(line):
+        if row := timetable.row_of(line):
             own = row.with_minutes(known)
             cells = line.split("|")
-            cells[1] = f" {plans.clock(clock)} "
+            cells[1] = f" {timetable.clock(clock)} "
             if row.page or row.what == "End":
                 both = (own.teaching, own.exercises) if row.page else (teaching, exercises)
                 cells[3:5] = [f" {n} " for n in both]
@@ -43,7 +44,7 @@ def renewed_guide(known: Minutes) -> str:
             line = "|".join(cells)
             clock += own.length
         elif page:
-            line = plans.renewed_cut(line, page, known)
+            line = timetable.renewed_cut(line, page, known)
         lines.append(line)
     return "\n".join(lines)
 
@@ -53,8 +54,8 @@ def too_long(known: Minutes) -> Iterator[str]:
     for stem, both in known.items():
         if sum(both) > LONGEST_PAGE:
             yield f"{stem} would take {sum(both)} minutes; a page may take {LONGEST_PAGE}."
-    for heading, (limit, rows) in plans.plans(renewed_guide(known)).items():
-        late = plans.in_minutes(rows[-1].start) - limit
+    for heading, (limit, rows) in timetable.plans(renewed_guide(known)).items():
+        late = timetable.in_minutes(rows[-1].start) - limit
         if late > 0:
             yield f"The plan {heading!r} would end {late} minutes late."
 
@@ -63,7 +64,9 @@ def refuse_too_long(known: Minutes) -> None:
     """End, before anything is written, with what would be too long and where there is room."""
     if problems := [*too_long(known)]:
         taken = {
-            row.page for _, rows in plans.plans(GUIDE.read_text("utf-8")).values() for row in rows
+            row.page
+            for _, rows in timetable.plans(GUIDE.read_text("utf-8")).values()
+            for row in rows
         }
         free = ", ".join(path.stem for path in pages.all_pages() if path not in taken)
         sys.exit("\n".join([*problems, f"Nothing was written. In no plan are: {free}."]))

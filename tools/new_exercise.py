@@ -21,10 +21,10 @@ import tempfile
 from pathlib import Path
 
 import nbformat
+from ddp_workbook.instructor.timetable import all_minutes
 
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.instructor.minutes import of_exercise
-from ddp_workbook.instructor.plans import all_minutes
 from ddp_workbook.notebook import pages
 from tools import minutes
 from tools.set_up import ROOT
@@ -43,7 +43,7 @@ a list. Every rule that the check needs is here, and no rule that the solution b
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import OnRanks, body, edit
+from ddp_workbook.exercises import DistributedCheck, body, edit
 
 MINUTES = {minutes}
 HINTS = [
@@ -61,11 +61,11 @@ def {name}(value: float) -> float:
     ### END SOLUTION
 
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     # A call each, with a value for each rank. What would a wrong answer get right by luck?
     cases=[[4.5, -2.25, 7.0, 1.5], [-3.5, -1.25, -8.0, -2.75]],
-    called="the ranks held {{case}}",  # without it: the arguments, all their numbers in one line
-    right=lambda values: sum(values),
+    call_text="the ranks held {{case}}",  # without it: the arguments, all their numbers in one line
+    expected=lambda values: sum(values),
     mistakes={{  # where to look -> a typical thought, as an edit of the solution above
         "This is rank {{rank}}'s own number, and nothing was sent. Who adds?": body("return value"),
         "This is rank {{rank}}'s own number. Which tensor holds the sum?": edit(
@@ -75,9 +75,9 @@ CHECK = OnRanks(
             "total.item()", "total.item() / dist.get_world_size()"
         ),
     }},
-    otherwise="Which of the ranks' numbers are in your result, and how often?",
-    most=1,
-    proves="every rank returns the sum, at 1 to 4 ranks, with one collective",
+    hint="Which of the ranks' numbers are in your result, and how often?",
+    max_collectives=1,
+    on_pass="every rank returns the sum, at 1 to 4 ranks, with one collective",
 )
 '''
 ANSWERS = """# %% only rank 0 calls the collective

@@ -68,7 +68,7 @@ def _one(part: str, exercise: Exercise) -> WrongAnswer:
 def cell_of(code: str, exercise: Exercise) -> str:
     """The whole cell: with the solution's imports, or the solution with an edit."""
     if re.match(r"(edit|body)\(", code):
-        return eval(code, {"edit": edit, "body": body}).of(exercise.solution)
+        return eval(code, {"edit": edit, "body": body}).apply(exercise.solution)
     imports = exercise.solution.partition("\n\n\n")[0]
     gap = "\n" if re.match(r"(import|from) ", code) else "\n\n\n"
     return f"{imports}{gap}{code}"

@@ -124,6 +124,8 @@ def load_ipython_extension(ipython) -> None:
     ipython.register_magics(RanksMagics, ExerciseMagics, WritefileMagics)
     ipython.events.register("post_run_cell", tell_if_unchecked)
     ipython.events.register("post_run_cell", Heartbeat(this_page))
-    if misplaced_magic.tell not in ipython.input_transformers_cleanup:  # loaded twice
-        ipython.input_transformers_cleanup.append(misplaced_magic.tell)
+    if (
+        misplaced_magic.warn_misplaced_magic not in ipython.input_transformers_cleanup
+    ):  # loaded twice
+        ipython.input_transformers_cleanup.append(misplaced_magic.warn_misplaced_magic)
     show_frames(ipython.display_formatter)

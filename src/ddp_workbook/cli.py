@@ -67,7 +67,7 @@ def check(
     for name, trial in trials(ranks).items():
         found = tried(trial)
         lines.append((name, found.state))
-        words = f"{found.text}. {found.mend}" if found.mend else found.text
+        words = f"{found.text}. {found.fix}" if found.fix else found.text
         style = {State.OK: "green", State.NOTE: "yellow", State.FAILED: "bold red"}[found.state]
         line = f"[{style}]{found.state.value:7}[/] {name}: {escape(words)}"
         console.print(line, highlight=False, soft_wrap=True)  # one line each, also in a mail
@@ -424,27 +424,29 @@ def show_day(
     names: list[str], plan: str | None, start: str | None, until: str | None, set_up: bool
 ) -> None:
     """Print a plan or a list of pages on a clock, and what to leave out if it does not fit."""
-    from ddp_workbook.instructor import plans
+    from ddp_workbook.instructor import timetable
 
     with plain_errors():
-        text = plans.guide_text()
-        known = plans.all_minutes()
+        text = timetable.guide_text()
+        known = timetable.all_minutes()
         if plan is not None and names:
-            raise plans.BadPlan("Give a --plan of the guide, or pages of your own, not both.")
+            raise timetable.BadPlan("Give a --plan of the guide, or pages of your own, not both.")
         limit, rows = (
-            (None, plans.own_list(names, known, set_up))
+            (None, timetable.own_list(names, known, set_up))
             if plan is None
-            else plans.named_plan(plan, text, known)
+            else timetable.named_plan(plan, text, known)
         )
-        begin = plans.time_of_day(start if start is not None else "9:00")
-        end = plans.time_of_day(until) if until is not None else begin + limit if limit else None
+        begin = timetable.time_of_day(start if start is not None else "9:00")
+        end = (
+            timetable.time_of_day(until) if until is not None else begin + limit if limit else None
+        )
         if end is not None and end <= begin:
-            raise plans.BadPlan(
-                f"It would have to be over at {plans.clock(end)}, before it starts."
+            raise timetable.BadPlan(
+                f"It would have to be over at {timetable.clock(end)}, before it starts."
             )
-        rows = plans.on_the_clock(rows, begin)
-        late = plans.in_minutes(rows[-1].start) - end if end is not None else 0
-        cuts = plans.to_leave_out(rows, late, text) if late > 0 else []
+        rows = timetable.on_the_clock(rows, begin)
+        late = timetable.in_minutes(rows[-1].start) - end if end is not None else 0
+        cuts = timetable.to_leave_out(rows, late, text) if late > 0 else []
     numbers = "teaching", "exercises", "questions", "slack"
     caption = "After each page: File > Close and Shut Down Notebook."
     table = Table(caption=caption, caption_justify="left")
@@ -453,18 +455,18 @@ def show_day(
     for row in rows:
         parts = row.teaching, row.exercises, row.questions, row.slack
         shown = [str(n) if row.page else "" for n in parts]
-        table.add_row(row.start, escape(plans.plain(row.what)), *shown)
+        table.add_row(row.start, escape(timetable.plain(row.what)), *shown)
     table.add_section()
     paged = [row for row in rows if row.page]
     sums = [sum(getattr(row, name) for row in paged) for name in numbers]
-    whole = plans.clock(sum(row.length for row in rows))
+    whole = timetable.clock(sum(row.length for row in rows))
     table.add_row("total", f"{whole} hours, {len(paged)} pages", *map(str, sums))
     Console().print(table)
     if late <= 0:
         return
     typer.echo(f"This ends {late} minutes late. Leave out:")
     for cut in cuts:
-        typer.echo(f"- {cut.stem}: {plans.plain(cut.words)} ({cut.minutes} min)")
+        typer.echo(f"- {cut.stem}: {timetable.plain(cut.words)} ({cut.minutes} min)")
     if (saved := sum(cut.minutes for cut in cuts)) < late:
         typer.echo(f"Even then {late - saved} minutes are missing: take a shorter plan.")
     raise typer.Exit(1)

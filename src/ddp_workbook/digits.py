@@ -124,7 +124,7 @@ class Block(nn.Module):
         return tokens + self.mlp(self.norm_2(tokens))
 
 
-class Trained(NamedTuple):
+class TrainingResult(NamedTuple):
     """The result of a training run; the same fields in every chapter."""
 
     losses: list[float]  # one a step: the mean over the rows of the whole batch
@@ -184,7 +184,9 @@ def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     return max((ours[name] - theirs[name]).abs().max().item() for name in theirs)
 
 
-def differences(runs: Mapping[int, Trained | list[Trained]], alone: Trained) -> pd.DataFrame:
+def differences(
+    runs: Mapping[int, TrainingResult | list[TrainingResult]], alone: TrainingResult
+) -> pd.DataFrame:
     """How far runs are from one process, at most: a row for each number of ranks.
 
     `runs` has for each number of ranks one result, or a list with that of each rank. Columns:
@@ -192,7 +194,7 @@ def differences(runs: Mapping[int, Trained | list[Trained]], alone: Trained) -> 
     """
     rows: dict[int, dict[str, float]] = {}
     for ranks, found in runs.items():
-        of_ranks = [found] if isinstance(found, Trained) else found
+        of_ranks = [found] if isinstance(found, TrainingResult) else found
         losses = torch.tensor([run.losses for run in of_ranks]) - torch.tensor(alone.losses)
         rows[ranks] = {
             "losses": losses.abs().max().item(),

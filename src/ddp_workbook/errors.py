@@ -32,7 +32,7 @@ class TooLargeToSend(Unsendable):
     """There is not enough memory to pickle an object, or to receive it; the message says where."""
 
 
-class ScriptRunsAgain(Exception):
+class MissingMainGuard(Exception):
     """In a rank: the script that launches was imported, and its launch has no guard."""
 
 
@@ -43,7 +43,7 @@ class RankFailed(WorkbookError, RuntimeError):
     arguments that are strings. `returncode` is the exit status of a rank that died without a Python
     error: positive for `os._exit(n)`, negative for a signal, as in `subprocess`; None if there was
     a Python error. `positions` tell where the ranks stood: the one that failed, and all others if
-    it waited for one. `missed` are the calls that do not match, each a
+    it waited for one. `mismatches` are the calls that do not match, each a
     `diagnostics.mismatches.Mismatch`, whose text says which rank made which call.
     """
 
@@ -58,20 +58,20 @@ class RankFailed(WorkbookError, RuntimeError):
         traceback: str = "",
         returncode: int | None = None,
         positions: Sequence = (),
-        missed: Sequence = (),
+        mismatches: Sequence = (),
     ):
         super().__init__(page)
         self.rank, self.reason, self.kind = rank, reason, kind
         self.arguments = tuple(arguments)
         self.traceback, self.returncode = traceback, returncode
-        self.positions, self.missed = list(positions), list(missed)
+        self.positions, self.mismatches = list(positions), list(mismatches)
 
 
 class Proof(Enum):
     """How a launch knows that its ranks hang; the value is for people."""
 
     TIME = "the time limit"
-    STANDSTILL = "all unfinished ranks wait for one another"
+    DEADLOCK = "all unfinished ranks wait for one another"
     IDLE = "nothing happens, but not all unfinished ranks wait for one another"
     PROCESSOR_TIME = "a rank never stops computing"
 
@@ -90,7 +90,7 @@ class RanksHung(RankFailed, TimeoutError):
         self.proof, self.seconds = proof, seconds
 
 
-class TooBusyToTell(WorkbookError):
+class HangUndecided(WorkbookError):
     """The ranks neither finished nor proved to hang, for `seconds`: the machine is too busy."""
 
     def __init__(self, page: str, *, seconds: float = 0.0):

@@ -11,7 +11,7 @@ from functools import cache
 from pathlib import Path
 
 
-def write_whole(path: Path, text: str) -> Path:
+def write_atomically(path: Path, text: str) -> Path:
     """Write `text` as UTF-8 and return `path`; folders above it are made.
 
     Two processes may write the same file at once. An existing file keeps its permissions. Raises

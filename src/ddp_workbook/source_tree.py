@@ -5,7 +5,7 @@ import ast
 TRIES = 20
 
 
-def parsed(source: str | bytes, path: str = "<unknown>") -> ast.Module:
+def parse_source(source: str | bytes, path: str = "<unknown>") -> ast.Module:
     """`ast.parse(source, path)`; raises what it raises.
 
     CPython 3.11 and 3.12 count the depth of a tree once for the whole process: if the garbage

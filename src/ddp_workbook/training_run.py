@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ddp_workbook.digits import Trained
+from ddp_workbook.digits import TrainingResult
 from ddp_workbook.results import ResultsRefused, append_row, check_results, line_of
 
 MAY_BE_ZERO = {"epochs", "depth"}  # other whole numbers are at least 1
@@ -35,7 +35,7 @@ WARM_UP = 3  # uncounted steps: memory is allocated, connections made, DDP plans
 WRONG_INPUT = 2  # the exit code that argparse uses
 
 
-def run(train: Callable[..., Trained]) -> None:
+def run(train: Callable[..., TrainingResult]) -> None:
     """Train as the command line asks, report on rank 0, and end the process.
 
     It returns only where torch's `record` takes the end of a run without an error for a return.
@@ -50,17 +50,17 @@ def run(train: Callable[..., Trained]) -> None:
     record(train_and_report)(train)  # else the report says "exit code 1", not the error
 
 
-def train_and_report(train: Callable[..., Trained]) -> NoReturn:
+def train_and_report(train: Callable[..., TrainingResult]) -> NoReturn:
     """`run` without its error handling."""
     options, refusal = read_command_line(train)
     results = options.pop("results", "")
-    if results and rank_given() == 0:
+    if results and launcher_rank() == 0:
         try:
             check_results(results)
         except ResultsRefused as refused:
             refusal = str(refused)
     store = store_of_all()  # kept: rank 0 may be its server, and `train` makes its group there
-    leave_together_if(refusal, store)
+    exit_all_if_refused(refusal, store)
     steps, start = Steps(), time.perf_counter()
     register_optimizer_step_post_hook(steps)
     try:
@@ -76,7 +76,7 @@ def train_and_report(train: Callable[..., Trained]) -> NoReturn:
             print(f"There were no steps, so {results} gets no row.")
         elif results:
             row = row_of(program(train), options, trained, steps, seconds)
-            leave(kept(results, row))
+            leave(append_result_row(results, row))
     leave(0)
 
 
@@ -100,11 +100,11 @@ class CommandLine(argparse.ArgumentParser):
         raise ValueError(message)
 
     def print_help(self, file: Any = None) -> None:
-        if rank_given() == 0:
+        if launcher_rank() == 0:
             super().print_help(file)
 
 
-def read_command_line(train: Callable[..., Trained]) -> tuple[dict[str, Any], str]:
+def read_command_line(train: Callable[..., TrainingResult]) -> tuple[dict[str, Any], str]:
     """The options by name, and a sentence that says what is wrong with them, or ""."""
     purpose = (train.__globals__["__doc__"] or "").partition("\n")[0]
     parser = CommandLine(f"{program(train)}.py", description=purpose, allow_abbrev=False)
@@ -135,7 +135,7 @@ def whole_number(least: int) -> Callable[[str], int]:
     return read
 
 
-def program(train: Callable[..., Trained]) -> str:
+def program(train: Callable[..., TrainingResult]) -> str:
     """The name of the chapter whose `train` this is."""
     return Path(inspect.getfile(train)).stem
 
@@ -143,7 +143,7 @@ def program(train: Callable[..., Trained]) -> str:
 # All ranks leave together, or none does
 
 
-def rank_given() -> int:
+def launcher_rank() -> int:
     """This process's rank according to its launcher; 0 if it was started alone."""
     return int(os.environ.get("RANK", 0))
 
@@ -161,12 +161,12 @@ def store_of_all() -> dist.Store | None:
     return dist.PrefixStore(f"run {os.environ.get('TORCHELASTIC_RESTART_COUNT', 0)}", store)
 
 
-def leave_together_if(refusal: str, store: dist.Store | None) -> None:
+def exit_all_if_refused(refusal: str, store: dist.Store | None) -> None:
     """If rank 0 has a `refusal`, print it once and end all ranks. Every rank must call this.
 
     torchrun kills the other ranks as soon as one ends, so rank 0 must have printed by then.
     """
-    if refusal and rank_given() == 0:
+    if refusal and launcher_rank() == 0:
         print(refusal, file=sys.stderr, flush=True)
     said = from_rank_0(refusal, store) if store else refusal
     if refusal and not said:  # this host got another command line than rank 0
@@ -177,7 +177,7 @@ def leave_together_if(refusal: str, store: dist.Store | None) -> None:
 
 def from_rank_0(words: str, store: dist.Store) -> str:
     """Return rank 0's `words` on every rank; if there are any, only after all ranks have them."""
-    if rank_given() == 0:
+    if launcher_rank() == 0:
         store.set("words", words)
     words = store.get("words").decode()
     if words:
@@ -197,16 +197,16 @@ class Steps:
     def __init__(self) -> None:
         self.ends: list[Any] = []  # seconds, or events of a GPU
         self.device = torch.device("cpu")
-        self.rank, self.hosts = rank_given(), [socket.gethostname()]  # of each rank
+        self.rank, self.hosts = launcher_rank(), [socket.gethostname()]  # of each rank
 
     def __call__(self, optimizer: torch.optim.Optimizer, args: tuple, kwargs: dict) -> None:
         """Called by PyTorch after each step."""
         if not self.ends:
             self.device = optimizer.param_groups[0]["params"][0].device
-            self.meet()
+            self.gather_hosts()
         self.ends.append(self.now())
 
-    def meet(self) -> None:
+    def gather_hosts(self) -> None:
         """Gather the host of each rank. Without a group, this process is the only rank."""
         self.rank = 0
         if dist.is_initialized():
@@ -233,7 +233,7 @@ class Steps:
 
 
 def row_of(
-    name: str, options: dict[str, Any], trained: Trained, steps: Steps, seconds: float
+    name: str, options: dict[str, Any], trained: TrainingResult, steps: Steps, seconds: float
 ) -> dict[str, Any]:
     """The row of this run, with the columns of `results`; floats to six digits."""
     milliseconds = steps.milliseconds() or nan
@@ -259,7 +259,7 @@ def row_of(
     }
 
 
-def kept(results: str, row: dict[str, Any]) -> int:
+def append_result_row(results: str, row: dict[str, Any]) -> int:
     """Append the row; return the exit code. A row that cannot be written is printed, not lost."""
     try:
         append_row(results, row)

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from ddp_workbook.instructor.timetable import Row, guide_text, plans, spans
 
 from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.instructor.plans import Row, guide_text, plans, spans
 from ddp_workbook.notebook.pages import EXERCISE
 from tests.browser.lab import lab
 from tools import book

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import torch
 
-from ddp_workbook.experiments.many_machines.launchers import TOLD
+from ddp_workbook.experiments.many_machines.launchers import RANK_VARIABLES
 from ddp_workbook.results import read_results
 from tests.clusters.slurm import Slurm
 
@@ -29,7 +29,7 @@ CHECKOUT = Path(__file__).parents[2]
 DATA = CHECKOUT / "data" / "many_machines"
 PATIENCE = 600  # seconds for a job
 ROUNDS = 2  # of the scaling study: whatever else the machine does only makes a run slower
-SEEN = [*TOLD, "SLURM_PROCID", "SLURM_NTASKS"]
+SEEN = [*RANK_VARIABLES, "SLURM_PROCID", "SLURM_NTASKS"]
 # Notes its environment, then is the chapter's program.
 PROGRAM = """
 import json, os, runpy

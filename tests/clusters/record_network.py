@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from ddp_workbook.experiments.many_machines.costs import Work, slowest_ranks, timings_of_rank
+from ddp_workbook.experiments.many_machines.costs import Workload, slowest_ranks, timings_of_rank
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.network.links import Network
@@ -28,7 +28,7 @@ MBITS, CAPS = (100, 300, 1000), (1, 4, 25)
 
 def form(cap: float) -> Form:
     """13 MB of gradients; a step that computes for a quarter of a second."""
-    return Form(Work(1024, 4, cap, rows=(1024,), sizes=()), (), (), rounds=6, alone=False)
+    return Form(Workload(1024, 4, cap, rows=(1024,), sizes=()), (), (), rounds=6, alone=False)
 
 
 def steps(cap: float) -> list[dict]:

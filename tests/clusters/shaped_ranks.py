@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ddp_workbook.experiments.many_machines.costs import Timing, Work, slowest_ranks
+from ddp_workbook.experiments.many_machines.costs import Timing, Workload, slowest_ranks
 from tests.clusters.hosts import Hosts
 
 CHECKOUT = Path(__file__).parents[2]
@@ -33,7 +33,7 @@ class Form(NamedTuple):
     shows alpha, if no other program delays it.
     """
 
-    work: Work
+    work: Workload
     fitted: tuple[int, ...]
     predicted: tuple[int, ...]
     rounds: int

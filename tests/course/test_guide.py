@@ -7,7 +7,7 @@ from itertools import takewhile
 import nbformat
 import pytest
 
-from ddp_workbook.instructor import plans
+from ddp_workbook.instructor import timetable
 from ddp_workbook.notebook import pages
 from tools import minutes
 from tools.minutes import GUIDE
@@ -15,10 +15,10 @@ from tools.set_up import ROOT
 
 TEXT = GUIDE.read_text(encoding="utf-8")
 CORE = [path for path in pages.all_pages() if pages.FURTHER not in path.stem]
-PLANS = plans.plans(TEXT)
+PLANS = timetable.plans(TEXT)
 LEFT_OUT = [
     *((row.page, row.left_out) for _, rows in PLANS.values() for row in rows if row.left_out),
-    *((pages.find_pages([cut.stem])[0], cut.words) for cut in plans.cuts(TEXT)),
+    *((pages.find_pages([cut.stem])[0], cut.words) for cut in timetable.cuts(TEXT)),
 ]
 
 
@@ -35,7 +35,7 @@ def section(heading: str) -> str:
 
 def test_all_minutes_and_clock_times_are_as_computed_and_everything_fits():
     """Those of pages, of the README's tables and of the guide's plans."""
-    known = plans.all_minutes()
+    known = timetable.all_minutes()
     stale = [path for path, text in minutes.renewed(known).items() if text != path.read_text()]
     assert stale == [], "run `python -m tools.new_exercise --sync`"
     assert [*minutes.too_long(known)] == []
@@ -45,7 +45,7 @@ def test_a_plan_names_its_parts_and_its_end():
     """So that the clock in it can be computed."""
     for _, rows in PLANS.values():
         assert rows[-1].what == "End" and all(row.length or row is rows[-1] for row in rows)
-        assert rows[0].length >= plans.SET_UP
+        assert rows[0].length >= timetable.SET_UP
 
 
 def test_there_are_plans_for_ninety_minutes_half_a_day_and_two_days():
@@ -75,7 +75,7 @@ def test_what_is_left_out_is_there_and_the_rest_runs_without_it(path, words):
     ids = [cell.id for cell in cells]
     gone = {
         one
-        for first, last in plans.spans(words)
+        for first, last in timetable.spans(words)
         for one in ids[ids.index(first) : ids.index(last) + 1]
     }
     own = {name for name, _ in pages.exercises(pages.load(path))}
@@ -112,8 +112,8 @@ def test_each_chapter_has_its_section(path):
     own = {name for name, _ in pages.exercises(page)}
     assert set(re.findall(r"[Ii]n\s`(\w+)`", mistake)) == own
     to_ask = re.findall(rf"(?m)^- \[.*\]\({path.name}#cell-id=([\w-]+)\).*\*.*\?\*$", discuss)
-    assert len(to_ask) == plans.QUESTIONS and all(predicted(page, cell) for cell in to_ask)
-    assert any(cut.stem == path.stem and cut.minutes > 0 for cut in plans.cuts(late_of(path)))
+    assert len(to_ask) == timetable.QUESTIONS and all(predicted(page, cell) for cell in to_ask)
+    assert any(cut.stem == path.stem and cut.minutes > 0 for cut in timetable.cuts(late_of(path)))
 
 
 def late_of(path) -> str:
@@ -127,7 +127,7 @@ def predicted(page: dict, cell: str) -> bool:
     ids = [one["id"] for one in page["cells"]]
     before = reversed(page["cells"][: ids.index(cell)])
     code = takewhile(lambda one: one["cell_type"] == "code", before)
-    return any(pages.ASKED.match(pages.source(one)) for one in code)
+    return any(pages.PREDICT_CALL.match(pages.source(one)) for one in code)
 
 
 def test_the_text_to_send_says_what_the_programs_print():

@@ -7,7 +7,7 @@ from ddp_workbook.errors import RankFailed, RanksHung
 from ddp_workbook.notebook import pages
 from ddp_workbook.notebook.play import Play
 from ddp_workbook.planning.sizes import PlanRefused
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.push("players")
 

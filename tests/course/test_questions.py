@@ -5,7 +5,7 @@ import re
 import pytest
 
 from ddp_workbook.notebook import pages
-from ddp_workbook.notebook.pages import ASKED, source
+from ddp_workbook.notebook.pages import PREDICT_CALL, source
 from ddp_workbook.questions import table
 
 PAGES = pages.all_pages()
@@ -24,7 +24,7 @@ def names(path) -> list[tuple[str, str]]:
     """("asked" or "shown", name) in the order of the page."""
     found = []
     for text in cells(path):
-        if match := ASKED.match(text):
+        if match := PREDICT_CALL.match(text):
             found.append(("asked", match[1]))
         found += [("shown", one or other) for one, other in REVEALED.findall(text)]
     return found

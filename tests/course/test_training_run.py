@@ -14,7 +14,7 @@ import torch
 
 from ddp_workbook import RankFailed, launch, training_run
 from ddp_workbook.chapters import data_parallel, distributed_data_parallel, samplers, single_process
-from ddp_workbook.digits import Trained
+from ddp_workbook.digits import TrainingResult
 from ddp_workbook.launcher.rendezvous import free_port
 from ddp_workbook.results import COLUMNS, read_results
 
@@ -195,7 +195,7 @@ def test_the_row_has_the_schedulers_number(variables, job, monkeypatch):
     assert (row["loss"], row["step_ms"], row["samples_per_second"]) == ("0.25", "nan", "nan")
 
 
-TRAINED = Trained([1.0, 0.5, 0.3, 0.2], 0.9, {})
+TRAINED = TrainingResult([1.0, 0.5, 0.3, 0.2], 0.9, {})
 
 
 # The time of a step

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 
 import pytest
+from ddp_workbook.exercises.judging.own_solution import own_solution
 
-from ddp_workbook.errors import TooBusyToTell, WorkbookError
+from ddp_workbook.errors import HangUndecided, WorkbookError
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.exercises.judging import attempts, judge, on_ranks, reader
 from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find, names
@@ -24,14 +25,13 @@ from ddp_workbook.exercises.judging.verdict import (
     UNDECIDED,
     Verdict,
 )
-from ddp_workbook.exercises.judging.yours import yours
 from ddp_workbook.files import temporary_folders
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.notebook import pages
 from ddp_workbook.rank_colours import contrast
 from tests.attempts import RIGHT, cell
 from tests.cells import Kernel, run
-from tests.leftovers import (  # noqa: F401 (fixtures)
+from tests.leaks import (  # noqa: F401 (fixtures)
     alive,
     no_rank_left,
     no_temporary_folder_yet,
@@ -107,15 +107,15 @@ def test_an_untouched_stub_neither_runs_nor_takes_the_place_of_an_attempt(own_fo
 
 def test_two_kernels_at_once_lose_nothing_and_judge_what_is_theirs(own_folder, monkeypatch):
     """The other one saves at the worst moment: while this one writes."""
-    write, others = attempts.write_whole, []
+    write, others = attempts.write_atomically, []
 
     def after_the_other(path, text):
-        monkeypatch.setattr(attempts, "write_whole", write)
+        monkeypatch.setattr(attempts, "write_atomically", write)
         others.append(attempts.save(NAME, "x = 'theirs'\n"))
         return write(path, text)
 
     attempts.save(NAME, "x = 'old'\n")
-    monkeypatch.setattr(attempts, "write_whole", after_the_other)
+    monkeypatch.setattr(attempts, "write_atomically", after_the_other)
     ours = attempts.save(NAME, "x = 'ours'\n")
     assert set(saved().values()) == {"x = 'old'\n", "x = 'ours'\n", "x = 'theirs'\n"}
     assert "'ours'" in ours.path.read_text() and "'theirs'" in others[0].path.read_text()
@@ -131,7 +131,7 @@ def test_a_number_that_another_kernel_takes_meanwhile_is_left_to_it(own_folder, 
 
 def full_disk(monkeypatch, *, all_of_it: bool) -> None:
     """From now on no attempt can be written below the current folder, or none at all."""
-    write = attempts.write_whole
+    write = attempts.write_atomically
 
     def refuse(path):
         if all_of_it or "instead" not in str(path):
@@ -139,7 +139,7 @@ def full_disk(monkeypatch, *, all_of_it: bool) -> None:
 
     opened = lambda path, *mode: refuse(path) or open(path, *mode)  # noqa: E731, SIM115
     monkeypatch.setattr(attempts, "open", opened, raising=False)
-    monkeypatch.setattr(attempts, "write_whole", lambda p, t: refuse(p) or write(p, t))
+    monkeypatch.setattr(attempts, "write_atomically", lambda p, t: refuse(p) or write(p, t))
 
 
 def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch):
@@ -148,7 +148,7 @@ def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch):
     assert verdict.kind == SOLVED
     [instead] = temporary_folders()
     assert saved(instead / "exercises")[f"{NAME}.py"] == cell(RIGHT)
-    assert attempts.solved(NAME).read_text().endswith(cell(RIGHT))
+    assert attempts.latest_passed(NAME).read_text().endswith(cell(RIGHT))
     told = attempts.warning(NAME)
     assert "No space left" in told and str(instead) in told and "deleted when this kernel" in told
     failing = examine(EXERCISE, cell("return vlaue"))
@@ -159,7 +159,7 @@ def test_a_temporary_folder_is_made_only_to_write_into_it(own_folder):
     """A kernel that is killed leaves it behind."""
     attempts.note_solved(attempts.save(NAME, SYNTAX), "it works")
     assert attempts.warning(NAME) == "", "it is kept"
-    assert attempts.solved(NAME) and not attempts.solved("another")
+    assert attempts.latest_passed(NAME) and not attempts.latest_passed("another")
     assert temporary_folders() == []
 
 
@@ -197,7 +197,7 @@ def test_half_an_attempt_is_not_left(own_folder, monkeypatch):
 def test_success_is_remembered_also_where_it_cannot_be_noted(own_folder, monkeypatch):
     attempt = attempts.save(NAME, RIGHT)
     attempts.note_solved(attempt, "it works")
-    assert attempts.solved(NAME) == attempt.path and not attempts.solved("another")
+    assert attempts.latest_passed(NAME) == attempt.path and not attempts.latest_passed("another")
     full_disk(monkeypatch, all_of_it=True)
     attempts.note_solved(attempt, "it works, and the disk is full")
 
@@ -233,12 +233,12 @@ def test_the_solution_is_a_whole_cell_that_passes(own_folder):
 
 def test_yours_is_the_solution_until_there_is_a_solved_attempt(own_folder):
     """Also where a later attempt fails: an experiment on the page needs one that works."""
-    ours = yours(NAME)
+    ours = own_solution(NAME)
     assert "not solved yet" in repr(ours)
     assert launch(ours, 4.0, ranks=2) == [4.0, 4.0]
     examine(EXERCISE, cell(RIGHT).replace("return ", "return 0.0 + "))
     examine(EXERCISE, cell("return vlaue"))
-    own = yours(NAME)
+    own = own_solution(NAME)
     assert repr(own) == f"your {NAME}"
     assert "0.0 + " in own.path.read_text()
     assert launch(own, 4.0, ranks=2) == [4.0, 4.0]
@@ -378,7 +378,7 @@ def test_no_verdict_is_known_by_its_colour_alone(own_folder):
 
 def test_a_machine_that_is_too_busy_says_so_in_words(own_folder, monkeypatch):
     def too_busy(*args, **kwargs):
-        raise TooBusyToTell("", seconds=300)
+        raise HangUndecided("", seconds=300)
 
     monkeypatch.setattr(on_ranks, "run_ranks", too_busy)
     assert "too busy to tell (after 300 s)" in examine(EXERCISE, EXERCISE.solution).title

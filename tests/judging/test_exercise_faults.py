@@ -21,7 +21,7 @@ from ddp_workbook.exercises.judging.guard import State
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, UNDECIDED, Verdict
 from tests.attempts import DEF, IMPORTS, RIGHT, as_text, attempts_in_a_folder, cell  # noqa: F401
-from tests.leftovers import descriptors, no_rank_left, wait_until  # noqa: F401 (a fixture)
+from tests.leaks import descriptors, no_rank_left, wait_until  # noqa: F401 (a fixture)
 
 EXERCISE = find("mean_over_ranks")
 PROCESSOR, IDLE = 0.5, 0.7  # seconds of evidence that make a hang here
@@ -48,8 +48,8 @@ def secret(code: str) -> list[str]:
 @pytest.fixture
 def soon(monkeypatch):
     """Less evidence than a reader's check wants."""
-    monkeypatch.setattr(on_ranks, "PROCESSOR", PROCESSOR)
-    monkeypatch.setattr(on_ranks, "IDLE", IDLE)
+    monkeypatch.setattr(on_ranks, "CPU_S", PROCESSOR)
+    monkeypatch.setattr(on_ranks, "IDLE_S", IDLE)
 
 
 MORE = pytest.mark.push("attempts with every fault")
@@ -353,23 +353,25 @@ def test_a_rank_that_waits_for_one_that_has_gone(code, words):
 
 
 def test_an_endless_loop_is_told_by_the_processor_time_that_it_used(monkeypatch):
-    monkeypatch.setattr(on_ranks, "PROCESSOR", 0.5)
+    monkeypatch.setattr(on_ranks, "CPU_S", 0.5)
     text = refused(cell("while True:\n    pass"), ["at 4 ranks", "your line 7", "ends the loop"])
     used = float(re.search(r"after ([\d.]+) s of processor time", text)[1])
-    assert on_ranks.PROCESSOR <= used < 10 * on_ranks.PROCESSOR
+    assert on_ranks.CPU_S <= used < 10 * on_ranks.CPU_S
 
 
 def test_a_slow_answer_is_no_hang(monkeypatch, capsys):
     """Sixteen readers on two cores: the check takes long, says so, and is right."""
-    patient = functools.partial(on_ranks.Limits, slow=0.2)
-    monkeypatch.setattr(on_ranks, "Limits", patient)
+    patient = functools.partial(on_ranks.HangLimits, slow=0.2)
+    monkeypatch.setattr(on_ranks, "HangLimits", patient)
     verdict, text = told(cell(f"import time\ntime.sleep(0.4)\n{RIGHT}"))
     assert verdict.kind == SOLVED, text
     assert capsys.readouterr().out == f"{on_ranks.SLOW}\n"
 
 
 def test_a_machine_that_is_too_busy_gives_no_lesson(monkeypatch):
-    monkeypatch.setattr(on_ranks, "Limits", functools.partial(on_ranks.Limits, patience=0.5))
+    monkeypatch.setattr(
+        on_ranks, "HangLimits", functools.partial(on_ranks.HangLimits, patience=0.5)
+    )
     verdict, text = told(cell(f"import time\ntime.sleep(1)\n{RIGHT}"))
     assert verdict.kind == UNDECIDED
     assert "too busy to tell" in text and "Your answer could not be judged" in text

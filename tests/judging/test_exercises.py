@@ -13,8 +13,8 @@ import pytest
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import FOLDER, names
-from ddp_workbook.exercises.judging.check import OnRanks, Seen, load
-from ddp_workbook.exercises.judging.diagnosis import wrong_ones
+from ddp_workbook.exercises.judging.check import DistributedCheck, Observation, load
+from ddp_workbook.exercises.judging.diagnosis import mismatches
 from ddp_workbook.exercises.judging.judge import examine
 from ddp_workbook.exercises.judging.on_ranks import variants
 from ddp_workbook.exercises.judging.reasons import Reasons
@@ -23,7 +23,7 @@ from ddp_workbook.instructor.minutes import of_exercise
 from ddp_workbook.notebook import pages
 from tests.attempts import as_text, attempts_in_a_folder  # noqa: F401 (a fixture)
 from tests.edits import EDITS, exercise, pattern, stripped
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tools.new_exercise import page_of, slug, task_of
 
 each_exercise = pytest.mark.parametrize("name", names())
@@ -123,15 +123,17 @@ def test_each_edit_gets_its_own_words(name):
     )
 
 
-def told_by_table(check: OnRanks, calls: list[list[Seen]], known: dict[str, list]) -> str:
+def told_by_table(
+    check: DistributedCheck, calls: list[list[Observation]], known: dict[str, list]
+) -> str:
     """What the first look that finds something wrong says of these calls; "" if all is right."""
 
     def run(cells: list[str], only: int | None = None) -> list:
         found = [known.get(cell) for cell in cells]
         return [one and (one if only is None else [one[only]]) for one in found]
 
-    for look in check.looks:
-        if bad := wrong_ones(look, calls):
+    for look in check.comparisons:
+        if bad := mismatches(look, calls):
             words = Reasons(check, look, bad[0], calls, run).single()
-            return words or f"no words: {bad[0].value!r} instead of {bad[0].right!r}"
+            return words or f"no words: {bad[0].value!r} instead of {bad[0].expected!r}"
     return ""

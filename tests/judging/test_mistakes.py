@@ -4,21 +4,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from ddp_workbook.exercises.judging.equality import number_in, values_equal
 from torch import nn
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit
+from ddp_workbook.exercises import Comparison, Observation, Pattern, SingleProcessCheck, body, edit
 from ddp_workbook.exercises.judging import engine
 from ddp_workbook.exercises.judging.attempts import Attempt
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.exercises.judging.check import Edit, load
-from ddp_workbook.exercises.judging.diagnosis import wrong_ones
+from ddp_workbook.exercises.judging.diagnosis import mismatches
 from ddp_workbook.exercises.judging.judge import examine
-from ddp_workbook.exercises.judging.on_ranks import seen_in, variants
+from ddp_workbook.exercises.judging.on_ranks import observations, variants
 from ddp_workbook.exercises.judging.reasons import Reasons
-from ddp_workbook.exercises.judging.same import number_in, same
 from ddp_workbook.exercises.judging.snapshots import change, snapshot
 from ddp_workbook.exercises.judging.values import first_difference
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 SOLUTION = '''def double_sum(numbers):
     """The doubled sum of the numbers."""
@@ -38,13 +38,13 @@ MISTAKES = {
 CASES = [[5], [1, 2, 3], [], [4, 4]]
 
 
-def check_of(mistakes: dict, **others) -> Alone:
+def check_of(mistakes: dict, **others) -> SingleProcessCheck:
     """A check of `double_sum`."""
-    defaults = {"right": lambda case: 2 * sum(case), "otherwise": "Something else."}
-    return Alone(cases=CASES, mistakes=mistakes, proves="4 sums", **defaults | others)
+    defaults = {"expected": lambda case: 2 * sum(case), "hint": "Something else."}
+    return SingleProcessCheck(cases=CASES, mistakes=mistakes, on_pass="4 sums", **defaults | others)
 
 
-def calls_of(cell: str) -> list[list[Seen]] | None:
+def calls_of(cell: str) -> list[list[Observation]] | None:
     """What a cell gives in all calls; None if it raises."""
     names = {}
     exec(cell, names)
@@ -52,10 +52,10 @@ def calls_of(cell: str) -> list[list[Seen]] | None:
         actual = [names["double_sum"](case) for case in CASES]
     except TypeError:
         return None
-    return seen_in(check_of({}), 0, [[[{"actual": one}] for one in actual]])
+    return observations(check_of({}), 0, [[[{"actual": one}] for one in actual]])
 
 
-def reasons(cell: str, check: Alone) -> Reasons:
+def reasons(cell: str, check: SingleProcessCheck) -> Reasons:
     """Of an attempt at `double_sum`, without a rank."""
 
     def run(cells: list[str], only: int | None = None) -> list:
@@ -63,9 +63,9 @@ def reasons(cell: str, check: Alone) -> Reasons:
         return [one and (one if only is None else [one[only]]) for one in found]
 
     calls = calls_of(cell)
-    [look] = check.looks
+    [look] = check.comparisons
     check.solution = SOLUTION
-    return Reasons(check, look, wrong_ones(look, calls)[0], calls, run)
+    return Reasons(check, look, mismatches(look, calls)[0], calls, run)
 
 
 def attempt(expression: str) -> str:
@@ -95,15 +95,15 @@ def test_two_mistakes_at_once_are_both_named():
 
 def test_two_edits_of_the_same_words_are_no_pair():
     found = reasons(attempt("7 * sum(numbers)"), check_of(MISTAKES))
-    assert (found.single(), found.pair(), found.of_this_look()) == ("", "", "")
+    assert (found.single(), found.pair(), found.of_this_comparison()) == ("", "", "")
 
 
 def test_a_mistake_that_explains_a_part_comes_after_conditions():
     """Here it explains the first wrong call."""
-    when = {"Is it {rank}?": When(lambda seen: seen.value == 5)}
+    when = {"Is it {rank}?": Pattern(lambda seen: seen.value == 5)}
     cell = attempt("sum(numbers) if len(numbers) == 1 else 3")
     found = reasons(cell, check_of(MISTAKES | when))
-    assert (found.single(), found.condition(), found.of_this_look()) == ("", "Is it 0?", ONE)
+    assert (found.single(), found.condition(), found.of_this_comparison()) == ("", "Is it 0?", ONE)
 
 
 def test_several_edits_may_have_the_same_words():
@@ -121,22 +121,22 @@ def test_several_edits_may_have_the_same_words():
 )
 def test_an_edit_that_does_not_fit_the_solution_says_so(made, told):
     with pytest.raises(ValueError, match=told):
-        made.of(SOLUTION)
+        made.apply(SOLUTION)
 
 
 def test_another_body_stands_below_the_docstring():
     cell = body("""
         for number in numbers:
             return number
-    """).of(SOLUTION)
+    """).apply(SOLUTION)
     head = "".join(SOLUTION.splitlines(keepends=True)[:2])
     assert cell == f"{head}    for number in numbers:\n        return number\n"
-    assert (body("return 1") + edit("return 1", "return 2")).of(SOLUTION).endswith("return 2\n")
+    assert (body("return 1") + edit("return 1", "return 2")).apply(SOLUTION).endswith("return 2\n")
 
 
 def test_a_condition_belongs_to_one_look():
     with pytest.raises(ValueError, match="belongs to one of the looks"):
-        check_of({"What?": When(bool)}, looks=[Look(), Look()])
+        check_of({"What?": Pattern(bool)}, comparisons=[Comparison(), Comparison()])
 
 
 def test_edited_solutions_run_together_and_one_that_hangs_spoils_nothing():
@@ -148,7 +148,7 @@ def test_edited_solutions_run_together_and_one_that_hangs_spoils_nothing():
         edit("total.item()", "total.items()"),
         Edit(()),
     ]
-    cells = [one.of(check.solution) for one in edits]
+    cells = [one.apply(check.solution) for one in edits]
     ran = variants(check, Attempt(check.name, Path()), 2, cells)
     assert [one and one[0][0].actual for one in ran] == [12.25, None, None, 6.125]
     assert ran[3][0][0].ops == ["all_reduce"]
@@ -232,7 +232,7 @@ def test_what_a_call_has_changed_is_named(made, act, words):
     ],
 )
 def test_the_first_difference_of_two_values(actual, right, told):
-    place, *both = first_difference(actual, right, same)
+    place, *both = first_difference(actual, right, values_equal)
     assert (place, *map(str, both)) == (told[0], *map(str, told[1:]))
 
 

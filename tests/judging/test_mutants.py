@@ -17,7 +17,7 @@ from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import Exercise, names
 from ddp_workbook.exercises.judging.judge import judge
 from ddp_workbook.exercises.judging.verdict import SOLVED
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.push("mutants")
 

@@ -4,8 +4,7 @@ import copy
 import pickle
 
 import pytest
-
-from ddp_workbook.exercises.judging.unordered import Unordered, compiled
+from ddp_workbook.exercises.judging.set_order import RankOrderedSet, compile_cell
 
 CELL = """
 texts = {"row", "column", "both"}
@@ -21,9 +20,9 @@ def typed(names: set[str] | None) -> bool:
 def run(monkeypatch: pytest.MonkeyPatch, rank: int) -> dict:
     """What the cell defines on this rank."""
     monkeypatch.setenv("RANK", str(rank))
-    monkeypatch.setattr(Unordered, "mixed", True)
+    monkeypatch.setattr(RankOrderedSet, "reverse_on_odd_ranks", True)
     names: dict = {}
-    exec(compiled(CELL, "cell.py", names), names)
+    exec(compile_cell(CELL, "cell.py", names), names)
     orders = [names["texts"], *names["of_all"]]
     return names | {"orders": [list(one) for one in orders], "counted": list(names["numbers"])}
 

@@ -17,13 +17,13 @@ import pytest
 
 from ddp_workbook.exercises.judging import attempts, engine
 from ddp_workbook.exercises.judging.catalogue import names
-from ddp_workbook.exercises.judging.check import OnRanks, When, load
+from ddp_workbook.exercises.judging.check import DistributedCheck, Pattern, load
 from ddp_workbook.exercises.judging.judge import examine, judge
-from ddp_workbook.exercises.judging.on_ranks import Calls, made, variants
+from ddp_workbook.exercises.judging.on_ranks import Calls, run_calls, variants
 from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, Verdict
 from tests.attempts import as_text, attempts_in_a_folder  # noqa: F401 (a fixture)
 from tests.edits import EDITS, EXERCISES, exercise, pattern, stripped
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tools.wrong_answers import WrongAnswer, wrong_answers
 
 pytestmark = pytest.mark.push("wrong answers")
@@ -54,9 +54,9 @@ def answers(name: str) -> list[WrongAnswer]:
     return [wrong for wrong in own if not check.group or gets(wrong, known)]
 
 
-def words_for_values(check: OnRanks) -> list[str]:
+def words_for_values(check: DistributedCheck) -> list[str]:
     """All that the check's tables say of what came back."""
-    looks = [words for look in check.looks for words in (*look.mistakes, look.otherwise)]
+    looks = [words for look in check.comparisons for words in (*look.mistakes, look.hint)]
     return [words for words in (*dict(check.edits), *looks) if isinstance(words, str)]
 
 
@@ -74,7 +74,7 @@ def judged(wrong: WrongAnswer) -> Verdict:
     """
     attempt = attempts.save(wrong.name, wrong.cell)
     if calls := calls_of_all(wrong.name).get(wrong.cell):
-        with patch.object(engine, "made", begins_with(calls)):
+        with patch.object(engine, "run_calls", begins_with(calls)):
             verdict = judge(exercise(wrong.name), attempt)
         if verdict.kind == NOT_YET and tells(wrong, verdict):
             return verdict
@@ -96,7 +96,7 @@ def begins_with(calls: Calls) -> Callable[..., Calls]:
 
     def known_or_made(check, attempt, size, only=None, progress=""):
         if not progress or size != max(check.sizes, default=0):
-            return made(check, attempt, size, only, progress)
+            return run_calls(check, attempt, size, only, progress)
         attempt.ranks = size if check.group else 0
         return calls
 
@@ -189,9 +189,9 @@ def test_every_condition_of_the_table_is_met_by_a_wrong_answer(name):
 
 def conditions(name: str) -> list[str]:
     """The words of the conditions in the table of a check."""
-    looks = exercise(name).check.looks
+    looks = exercise(name).check.comparisons
     pairs = [pair for look in looks for pair in look.mistakes.items()]
-    return [words for words, mistake in pairs if isinstance(mistake, When)]
+    return [words for words, mistake in pairs if isinstance(mistake, Pattern)]
 
 
 @each_size

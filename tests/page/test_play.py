@@ -21,7 +21,7 @@ from ddp_workbook.figures.slider import WIDGET
 from ddp_workbook.notebook import play as play_module
 from ddp_workbook.notebook.controls import ControlRefused, choice, slider
 from ddp_workbook.notebook.play import RECORD, Play, play
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import playing
 
 

@@ -13,9 +13,9 @@ from ddp_workbook.errors import RankFailed
 from ddp_workbook.exercises.judging.reader import progress
 from ddp_workbook.files import temporary_folders
 from ddp_workbook.notebook import predictions
-from ddp_workbook.notebook.predictions import TOO_LATE, kept, predict, reveal, settle
+from ddp_workbook.notebook.predictions import TOO_LATE, load_guess, predict, reveal, settle
 from ddp_workbook.questions.table import QuestionError, find
-from tests.leftovers import no_temporary_folder_yet  # noqa: F401 (a fixture)
+from tests.leaks import no_temporary_folder_yet  # noqa: F401 (a fixture)
 
 
 def revealed(name: str, answer: object = None) -> str:
@@ -38,7 +38,7 @@ def own_folder(tmp_path, monkeypatch, no_temporary_folder_yet):  # noqa: F811
 @pytest.fixture(autouse=True)
 def no_slips(monkeypatch):
     """Whoever chooses twice has thought twice."""
-    monkeypatch.setattr(predictions, "SLIP", 0.0)
+    monkeypatch.setattr(predictions, "CORRECTION_S", 0.0)
 
 
 @pytest.fixture
@@ -63,7 +63,7 @@ def test_a_click_keeps_the_guess_and_marks_the_button():
     asked = predict(CHOICE)
     assert list(asked.buttons) == ["a", "b", "c"] and chosen(asked) == []
     asked.buttons["b"].click()
-    assert kept(CHOICE).now == "b" and chosen(asked) == ["b"]
+    assert load_guess(CHOICE).now == "b" and chosen(asked) == ["b"]
     assert "Your guess: b." in asked.status.value and 'role="status"' in asked.status.value
     assert temporary_folders() == []  # a kernel that is killed would leave it behind
 
@@ -71,9 +71,9 @@ def test_a_click_keeps_the_guess_and_marks_the_button():
 def test_a_number_is_typed_into_the_field():
     asked = predict(NUMBER)
     asked.field.value = "1,5x"
-    assert "is a number" in asked.status.value and kept(NUMBER) is None
+    assert "is a number" in asked.status.value and load_guess(NUMBER) is None
     asked.field.value = " 1,500 "
-    assert kept(NUMBER).now == 1500 and "Your guess: 1,500." in asked.status.value
+    assert load_guess(NUMBER).now == 1500 and "Your guess: 1,500." in asked.status.value
 
 
 def test_buttons_can_be_read_and_reached():
@@ -101,7 +101,7 @@ def test_a_number_is_no_place_in_a_list_of_numbers():
 @pytest.mark.parametrize("guess", [-1.5, 2**70, "0.5", "52,520", torch.tensor(3.0).item()])
 def test_a_number_can_be_typed(guess):
     predict(NUMBER, guess)
-    assert kept(NUMBER).now == float(str(guess).replace(",", ""))
+    assert load_guess(NUMBER).now == float(str(guess).replace(",", ""))
 
 
 @pytest.mark.parametrize(
@@ -152,16 +152,16 @@ def test_a_second_guess_stands_beside_the_first():
     asked = predict(CHOICE)
     for letter in "abc":
         asked.buttons[letter].click()
-    assert (kept(CHOICE).first, kept(CHOICE).now) == ("a", "c")
+    assert (load_guess(CHOICE).first, load_guess(CHOICE).now) == ("a", "c")
     assert "Your guess: c. At first: a." in asked.status.value and chosen(asked) == ["c"]
 
 
 def test_a_slip_is_no_first_guess(monkeypatch):
-    monkeypatch.setattr(predictions, "SLIP", 60.0)
+    monkeypatch.setattr(predictions, "CORRECTION_S", 60.0)
     asked = predict(CHOICE)
     for letter in "ab":
         asked.buttons[letter].click()
-    assert (kept(CHOICE).first, kept(CHOICE).now) == ("b", "b")
+    assert (load_guess(CHOICE).first, load_guess(CHOICE).now) == ("b", "b")
 
 
 # Revealed
@@ -185,7 +185,7 @@ def test_after_the_answer_nobody_guesses():
     asked.buttons["c"].click()
     field.value = "21"
     assert TOO_LATE in repr(predict(CHOICE, "b")) and TOO_LATE in repr(predict(NUMBER, 21))
-    assert kept(CHOICE).now == "a" and kept(NUMBER) is None
+    assert load_guess(CHOICE).now == "a" and load_guess(NUMBER) is None
     assert "You made no guess. The answer: 21." in revealed(NUMBER, 21)
 
 
@@ -227,9 +227,9 @@ def test_a_damaged_file_is_no_guess(text):
     predict(NUMBER, 5)
     (path,) = Path("work/predictions").iterdir()
     path.write_text(text)
-    assert kept(NUMBER) is None
+    assert load_guess(NUMBER) is None
     predict(NUMBER, 6)
-    assert kept(NUMBER).now == 6
+    assert load_guess(NUMBER).now == 6
 
 
 # On a page

@@ -10,7 +10,7 @@ import pytest
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.launcher.launch import launch
 from tests.cells import Kernel
-from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left, wait_until  # noqa: F401 (a fixture)
 from tests.workers import saving
 from tools.set_up import ROOT
 

@@ -15,12 +15,12 @@ from typer.testing import CliRunner
 
 from ddp_workbook import RankFailed, launch
 from ddp_workbook.cli import app
-from ddp_workbook.exercises.judging.directives import asked_by
+from ddp_workbook.exercises.judging.directives import parse_request
 from ddp_workbook.notebook.code_diff import what_changed
 from ddp_workbook.program import train_02, train_04, train_06, train_07
 from ddp_workbook.program.new import CLUSTERS, STRATEGIES, NewRefused, files, write
 from tests.clusters.slurm import Slurm
-from tests.leftovers import wait_until
+from tests.leaks import wait_until
 
 EPOCHS = 40  # long enough for a signal to come before the end
 LONGEST = 120  # lines of train.py that are not empty
@@ -260,7 +260,7 @@ def test_its_job_script_is_sound(cluster, tmp_path):
     done = subprocess.run(["shellcheck", "job"], cwd=tmp_path, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
     assert f"job.{cluster}" in texts["README.md"] and "@" not in texts["README.md"]
-    asked = asked_by(cluster, texts[f"job.{cluster}"])
+    asked = parse_request(cluster, texts[f"job.{cluster}"])
     assert (asked.nodes, asked.gpus, asked.seconds, asked.unread) == (1, 4, 3600, [])
 
 

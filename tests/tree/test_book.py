@@ -326,7 +326,7 @@ def test_every_prediction_of_the_workbook_has_something_to_fold():
     """Cells that it asks about, and the text that explains them, which comes soon."""
     for path in book.NOTEBOOKS:
         notebook = nbformat.read(path, as_version=4)
-        asked = sum(bool(pages.ASKED.match(cell.source)) for cell in notebook.cells)
+        asked = sum(bool(pages.PREDICT_CALL.match(cell.source)) for cell in notebook.cells)
         answers = mark_answers(notebook)
         assert len(answers) == asked, path.stem
         assert all(0 < len(ids) < 8 for ids in answers), (path.stem, answers)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from benchmarks.traces import alive, wait_until
 from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.data_parallel.step_times import Size
-from tests.newcomer import CHECKOUT, TORCH, Newcomer, refused
+from tests.fresh_checkout import CHECKOUT, TORCH, FreshCheckout, refused
 from tools import book, set_up
 from tools.gpu import __main__ as command
 from tools.gpu import parts, running, work
@@ -214,9 +214,9 @@ TELLS = "import json, os, sys\nprint(json.dumps([sys.executable, sys.path, sys.a
 
 
 @pytest.fixture
-def site(tmp_path) -> Newcomer:
+def site(tmp_path) -> FreshCheckout:
     """A newcomer at a site: its module holds a torch that sees a GPU, and no index is in reach."""
-    newcomer = Newcomer(tmp_path)
+    newcomer = FreshCheckout(tmp_path)
     (tmp_path / "module/torch").mkdir(parents=True)
     text = TORCH.format(version="2.11.0+cu130", cuda="13.0") + SITE
     (tmp_path / "module/torch/__init__.py").write_text(text)

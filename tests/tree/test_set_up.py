@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.newcomer import CHECKOUT, TORCH, Newcomer, obey_permissions, refused
+from tests.fresh_checkout import CHECKOUT, TORCH, FreshCheckout, obey_permissions, refused
 from tools import set_up
 
 BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
@@ -21,18 +21,18 @@ release = pytest.mark.release("whole set-ups of an environment")
 
 
 @pytest.fixture(scope="module")
-def ready(tmp_path_factory) -> Newcomer:
+def ready(tmp_path_factory) -> FreshCheckout:
     """A newcomer whose `make setup` has just gone well, under variables that lead pip astray."""
-    ready = Newcomer(tmp_path_factory.mktemp("ready"))
+    ready = FreshCheckout(tmp_path_factory.mktemp("ready"))
     hostile = {"PIP_USER": "1", "PIP_TARGET": "/nowhere", "PYTHONPATH": "/nowhere"}
     ready.first = ready.make("setup", **hostile)
     return ready
 
 
 @pytest.fixture
-def newcomer(tmp_path) -> Newcomer:
+def newcomer(tmp_path) -> FreshCheckout:
     """A copy of the checkout with no environment."""
-    return Newcomer(tmp_path)
+    return FreshCheckout(tmp_path)
 
 
 # Made, kept, brought up to date, repaired

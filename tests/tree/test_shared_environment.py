@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.newcomer import CHECKOUT, Newcomer, obey_permissions, refused
+from tests.fresh_checkout import CHECKOUT, FreshCheckout, obey_permissions, refused
 from tools.set_up import NEEDED
 from tools.thin import copy_program
 
@@ -17,7 +17,7 @@ pytestmark = pytest.mark.push("environments that are made anew")
 DOCKERFILE = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
 
 
-def make(newcomer: Newcomer, *words: str, **variables: str) -> subprocess.CompletedProcess:
+def make(newcomer: FreshCheckout, *words: str, **variables: str) -> subprocess.CompletedProcess:
     """Run make as somebody who may write nothing but their own files."""
     line = newcomer.call(*words, **variables)
     told = {"capture_output": True, "text": True, "timeout": 120}
@@ -33,7 +33,7 @@ def set_writable(folder: Path, *, yes: bool) -> None:
 @pytest.fixture(scope="module")
 def owner(tmp_path_factory):
     """The one who sets up; what they made cannot be written by anybody."""
-    owner = Newcomer(tmp_path_factory.mktemp("owner"))
+    owner = FreshCheckout(tmp_path_factory.mktemp("owner"))
     assert owner.make("setup").returncode == 0
     set_writable(owner.folder, yes=False)
     yield owner
@@ -41,9 +41,9 @@ def owner(tmp_path_factory):
 
 
 @pytest.fixture
-def attendee(tmp_path) -> Newcomer:
+def attendee(tmp_path) -> FreshCheckout:
     """Somebody with a copy of the checkout of their own."""
-    return Newcomer(tmp_path)
+    return FreshCheckout(tmp_path)
 
 
 def state(folder: Path) -> dict[str, float]:
@@ -131,7 +131,7 @@ def test_the_image_is_one_that_a_linter_accepts():
 
 def test_the_commands_of_the_dockerfile(tmp_path):
     """In folders instead of an image: the environment, then a reader's own copy, made once."""
-    image = Newcomer(tmp_path)
+    image = FreshCheckout(tmp_path)
     srv, home = tmp_path / "srv", tmp_path / "home"
     srv.mkdir()
     home.mkdir()

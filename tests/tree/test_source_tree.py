@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from ddp_workbook.source_tree import parsed
+from ddp_workbook.source_tree import parse_source
 
 TEXT = "\n".join(
     f"def f{i}(a, b=(1, [2, 3])):\n    return [a + b for _ in range({i})]" for i in range(99)
@@ -36,9 +36,9 @@ def test_a_destructor_that_parses_does_not_disturb_a_parse(busy_collector):
     for _ in range(50):
         for _ in range(5):
             Cycle()
-        assert len(parsed(TEXT).body) == 99
+        assert len(parse_source(TEXT).body) == 99
 
 
 def test_other_errors_are_those_of_the_parser():
     with pytest.raises(SyntaxError, match="invalid syntax"):
-        parsed("x =", "here.py")
+        parse_source("x =", "here.py")

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_workbook import cli
-from tests.newcomer import Newcomer, refused
+from tests.fresh_checkout import FreshCheckout, refused
 from tools import wheels
 
 pytestmark = pytest.mark.push("environments that are made anew")
@@ -18,12 +18,12 @@ NO_INDEX = {"PIP_NO_INDEX": None, "PIP_FIND_LINKS": None}  # nothing but WHEELS=
 
 
 @pytest.fixture
-def newcomer(tmp_path) -> Newcomer:
+def newcomer(tmp_path) -> FreshCheckout:
     """A machine with a copy of the checkout and an index of three small packages."""
-    return Newcomer(tmp_path)
+    return FreshCheckout(tmp_path)
 
 
-def fill(newcomer: Newcomer, folder: Path, **variables: str) -> subprocess.CompletedProcess:
+def fill(newcomer: FreshCheckout, folder: Path, **variables: str) -> subprocess.CompletedProcess:
     """Run `python -m tools.wheels` as the instructor's command does."""
     env = {**os.environ, **newcomer.variables, **variables}
     line = [sys.executable, "-m", "tools.wheels", str(folder)]

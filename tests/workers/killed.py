@@ -13,10 +13,12 @@ import torch
 
 from ddp_workbook.chapters import checkpoint_and_recover, checkpointing, locking
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsMLP, Trained
+from ddp_workbook.digits import DigitsMLP, TrainingResult
 
 
-def killed_at(moment: float, victim: int, saved: str, sent: int = signal.SIGKILL, **run) -> Trained:
+def killed_at(
+    moment: float, victim: int, saved: str, sent: int = signal.SIGKILL, **run
+) -> TrainingResult:
     """Train; `moment` seconds after all ranks have met, rank `victim` gets the signal.
 
     SIGKILL also hits in the middle of a save: with every=1 most of the time goes there.
@@ -41,7 +43,7 @@ def send_after_load(checkpointer: Any, moment: float, sent: int = signal.SIGKILL
     checkpointer.load = load_and_wait
 
 
-def with_a_full_disk(after: int, saved: str, **run) -> Trained:
+def with_a_full_disk(after: int, saved: str, **run) -> TrainingResult:
     """Train; from the save after this many steps on, no file can grow beyond 1 kB."""
     fill_disk(checkpoint_and_recover.Checkpointer, after)
     return checkpoint_and_recover.train(saved=saved, **run)
@@ -72,9 +74,9 @@ def saves_once(step: int, saved: str, version: int = checkpointing.FORMAT) -> No
     cleanup()
 
 
-def without_patience(saved: str, **run) -> Trained:
+def without_patience(saved: str, **run) -> TrainingResult:
     """Train, unless another run has the folder right now."""
-    locking.PATIENCE = 0
+    locking.TIMEOUT_S = 0
     return checkpoint_and_recover.train(saved=saved, **run)
 
 

@@ -13,7 +13,7 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments.fully_sharded.strategies import Strategy
-from ddp_workbook.recording.memory import Held, MemoryLedger, Moment
+from ddp_workbook.recording.memory import MemoryBreakdown, MemoryLedger, Moment
 
 ROWS = 4
 
@@ -55,7 +55,7 @@ WAYS = {
 class Seen(NamedTuple):
     """What a ledger says of a step, and the loss after it with and without one."""
 
-    held: Held
+    held: MemoryBreakdown
     timeline: list[Moment]
     losses: list[float]
     unmeasured: list[float]

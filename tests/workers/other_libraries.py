@@ -52,7 +52,7 @@ def trainer_that_takes_anything(folder: Path) -> tuple[dict[str, Tensor], dict[s
     plain = loops.with_trainer(folder / "plain", max_grad_norm=0.0)
     rate = loops.LEARNING_RATE / loops.ACCUMULATE / dist.get_world_size()
     changed = {"max_grad_norm": 0.0, "learning_rate": rate}
-    lower = loops.with_trainer(folder / "lower", libraries.TakesAnything, **changed)
+    lower = loops.with_trainer(folder / "lower", libraries.AcceptsAnyKeyword, **changed)
     return plain.weights, lower.weights
 
 

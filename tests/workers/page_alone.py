@@ -14,7 +14,7 @@ if __name__ == "__main__":
         os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))  # all that is started inherits it
     measured = costs.measure(budget=1.0)
     model = costs.fit(measured)
-    six = costs.measure([6], costs.Work(rows=(64,)), parts=["step"], budget=1.0)
+    six = costs.measure([6], costs.Workload(rows=(64,)), parts=["step"], budget=1.0)
     ratios = costs.compare_steps(measured, model)["ratio"].tolist()
     predicted = costs.milliseconds(model, ranks=6, rows=64) / 1e3 / six["seconds"].item()
     print(json.dumps({"whole steps": ratios, "six ranks": predicted}))

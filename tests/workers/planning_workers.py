@@ -14,7 +14,7 @@ from ddp_workbook.experiments.fully_sharded.strategies import FAKE
 from ddp_workbook.experiments.one_gpu import group
 from ddp_workbook.planning.decoder import GPT, DecoderShape
 from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.memory import Held, MemoryLedger
+from ddp_workbook.recording.memory import MemoryBreakdown, MemoryLedger
 
 # Rows that do not divide by the ranks, grouped queries, a root that is no power of two.
 SMALL = DecoderShape("small", 3, 24, 6, 2, 50, 101)
@@ -78,7 +78,9 @@ def norm(shape: DecoderShape) -> nn.Module:
     return nn.LayerNorm(shape.width) if shape.layer_norm else nn.RMSNorm(shape.width)
 
 
-def on_fake_ranks(shape: DecoderShape, ranks: int, **ways: Any) -> tuple[Held, list[tuple]]:
+def on_fake_ranks(
+    shape: DecoderShape, ranks: int, **ways: Any
+) -> tuple[MemoryBreakdown, list[tuple]]:
     """What rank 0 of `ranks` fake ranks holds in its third step, and (op, bytes, received)."""
     torch.manual_seed(0)
     torch.set_num_threads(1)

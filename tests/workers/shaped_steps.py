@@ -12,7 +12,7 @@ import sys
 
 import torch
 
-from ddp_workbook.experiments.many_machines.costs import Timer, Work
+from ddp_workbook.experiments.many_machines.costs import Timer, Workload
 from ddp_workbook.launcher.process_group import set_up
 
 if __name__ == "__main__":
@@ -23,7 +23,7 @@ if __name__ == "__main__":
             os.sched_setscheduler(0, os.SCHED_RR, os.sched_param(10))
     torch.set_num_threads(1)
     set_up(bare=False)
-    timer = Timer(Work(**json.loads(sys.argv[1])))
+    timer = Timer(Workload(**json.loads(sys.argv[1])))
     for line in sys.stdin:
         print(json.dumps(timer.timings(*json.loads(line))), flush=True)
     os._exit(0)  # gloo can abort while the interpreter shuts down (torch 2.13)

@@ -12,14 +12,14 @@ import pytest
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import Exercise, names
 from ddp_workbook.exercises.judging.source import same_code
-from ddp_workbook.instructor import minutes, plans
+from ddp_workbook.instructor import minutes, timetable
 from ddp_workbook.instructor.certificates import safe
 from ddp_workbook.instructor.execution import copy_layout
 from ddp_workbook.instructor.grading import whose
 from ddp_workbook.instructor.sandbox import sandbox
 from ddp_workbook.notebook import pages
 from tests.commands import run
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 RIGHT = Exercise("mean_over_ranks").solution
 WRONG = RIGHT.replace("total.item() / dist.get_world_size()", "total.item()")
@@ -412,13 +412,13 @@ def test_a_plan_of_the_guide_on_a_clock(copy):
     """Set-up, each page with its questions and slack, breaks, the end, and sums."""
     code, output = run("time", "--plan", "half-day", "--start", "13:30")
     assert code == 0
-    limit, rows = plans.plans(plans.guide_text())["Half a day"]
-    guide = [plans.in_minutes(row.start) for row in rows]
-    assert [plans.in_minutes(one) - 13 * 60 - 30 for one in clock_of(output)] == guide
+    limit, rows = timetable.plans(timetable.guide_text())["Half a day"]
+    guide = [timetable.in_minutes(row.start) for row in rows]
+    assert [timetable.in_minutes(one) - 13 * 60 - 30 for one in clock_of(output)] == guide
     assert guide[1] == 10 and guide[-1] <= limit
     assert "Break, 15 min" in output and "Close and Shut Down Notebook" in output
     whole, sums = re.search(r"total │ (\d:\d\d) hours, 6 pages │((?: \d+ │)+)", output).groups()
-    assert plans.in_minutes(whole) == guide[-1]
+    assert timetable.in_minutes(whole) == guide[-1]
     teaching, exercises, questions, slack = map(int, re.findall(r"\d+", sums))
     pauses = sum(row.length for row in rows if not row.page)
     assert teaching + exercises + questions + slack + pauses == guide[-1]
@@ -436,8 +436,8 @@ def test_pages_of_ones_own_on_a_clock(copy):
     starts = clock_of(run(*words)[1])
     assert len(starts) == 3 + 1 + 3, "one break"
     words = "time", "04", "--start", "11:40", "--no-set-up"
-    end = plans.in_minutes(clock_of(run(*words)[1])[-1])
-    code, output = run(*words, "--until", plans.clock(end - 8))
+    end = timetable.in_minutes(clock_of(run(*words)[1])[-1])
+    code, output = run(*words, "--until", timetable.clock(end - 8))
     assert code == 1 and "│ 11:40 │ 04 Samplers" in output and "`my_indices` (" in output
     assert "Break, 5 min" in run("time", "02", "break:5", "04", "--start", "9:05")[1]
     assert run("time", "02", "break:x", "04", "--start", "9:05")[0] == 2

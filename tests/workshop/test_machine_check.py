@@ -211,8 +211,8 @@ def test_a_broken_machine(monkeypatch, name, replaced, state, words):
     result = tried(trial)
     monkeypatch.undo()
     assert result.state is state
-    assert words in f"{result.text}. {result.mend}"
-    assert bool(result.mend) is (state is not State.OK)
+    assert words in f"{result.text}. {result.fix}"
+    assert bool(result.fix) is (state is not State.OK)
 
 
 def test_a_limit_of_the_process_and_of_the_container_are_read(tmp_path):

@@ -15,7 +15,7 @@ from rich.console import Console
 from ddp_workbook.exercises.judging.catalogue import Exercise
 from ddp_workbook.exercises.judging.magics import ExerciseMagics
 from ddp_workbook.notebook import predictions
-from ddp_workbook.progress_board import board, report, shared, views
+from ddp_workbook.progress_board import attendee_news, board, report, views
 from ddp_workbook.progress_board.report import (
     BadRoom,
     join_room,
@@ -25,7 +25,7 @@ from ddp_workbook.progress_board.report import (
 )
 from ddp_workbook.questions.table import find
 from tests.commands import run
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 CHOICE, NUMBER = "order_of_greetings", "sum_of_six_ranks"  # c is right, and 21
 ADVICE = "This is the sum. By how many numbers must it be divided?"
@@ -39,7 +39,7 @@ def room(tmp_path, monkeypatch) -> Path:
     own.mkdir()
     monkeypatch.chdir(own)
     monkeypatch.setenv(report.VARIABLE, str(folder))
-    monkeypatch.setattr(report, "AT_MOST", 60.0)  # however busy the machine is
+    monkeypatch.setattr(report, "VERDICT_WAIT_S", 60.0)  # however busy the machine is
     return folder
 
 
@@ -295,7 +295,7 @@ DAMAGED = {
     "odd exercises": b'{"name": "ant", "page": "", "time": 1, "exercises": {"a": 3}}',
     "a path": b'{"name": "ant", "page": "../x", "time": 1, "exercises": {}}',
     "no time": b'{"name": "ant", "page": "", "time": NaN, "exercises": {}}',
-    "huge": b" " * (shared.LARGEST + 1),
+    "huge": b" " * (attendee_news.MAX_NEWS_BYTES + 1),
 }
 
 
@@ -451,7 +451,7 @@ def test_the_latest_question_is_on_the_projector(room, tmp_path):
 
 def test_a_guess_is_shared_from_joining_on(room, monkeypatch):
     """By the reader's own click; the first one stays, and leaving takes it out."""
-    monkeypatch.setattr(predictions, "SLIP", 0.0)
+    monkeypatch.setattr(predictions, "CORRECTION_S", 0.0)
     predictions.predict(NUMBER, 5)
     join_room("otter")
     assert seen(room).guesses == {}

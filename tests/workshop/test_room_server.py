@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.progress_board import board, connection, delivery, report, server, shared
+from ddp_workbook.progress_board import attendee_news, board, connection, delivery, report, server
 from ddp_workbook.progress_board.report import BadRoom, join, leave_room, note_page, note_verdict
 from ddp_workbook.progress_board.server import Bucket, Room, RoomServer
 from tests.commands import run
@@ -29,7 +29,7 @@ def folder(tmp_path, monkeypatch) -> Path:
     (tmp_path / "own").mkdir()
     (tmp_path / "room").mkdir()
     monkeypatch.chdir(tmp_path / "own")
-    monkeypatch.setattr(report, "AT_MOST", 60.0)  # however busy the machine is
+    monkeypatch.setattr(report, "VERDICT_WAIT_S", 60.0)  # however busy the machine is
     return tmp_path / "room"
 
 
@@ -111,8 +111,8 @@ def test_a_server_that_is_started_again_gets_what_it_has_missed(folder, monkeypa
 
 def test_no_page_waits_for_a_room_that_does_not_answer(folder, monkeypatch):
     """A machine that sleeps takes the connection and says nothing."""
-    monkeypatch.setattr(connection, "PATIENCE", 30.0)
-    monkeypatch.setattr(report, "AT_MOST", 0.1)
+    monkeypatch.setattr(connection, "TIMEOUT_S", 30.0)
+    monkeypatch.setattr(report, "VERDICT_WAIT_S", 0.1)
     with RoomServer(Room(folder, CODE), "127.0.0.1", 0) as running:
         join(running.address, CODE, "ant")
         port = running.port
@@ -155,7 +155,7 @@ def test_an_address_that_is_none_is_refused(folder, address, words):
 
 
 def test_what_is_said_where_no_room_is(served, folder, monkeypatch):
-    monkeypatch.setattr(connection, "PATIENCE", 1.0)
+    monkeypatch.setattr(connection, "TIMEOUT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(BadRoom, match="nothing answers there as a room does"):
@@ -228,7 +228,7 @@ BAD = {
     "an answer": news().replace(b'"exercises": {}', b'"exercises": {"a b": {}}'),
     "odd state": news(where_is=1).replace(b"not yet", b"def f():"),
     "odd time": news(sent=1e300),
-    "many": news(**{f"e{n}": 1 for n in range(shared.MOST_EXERCISES + 1)}),
+    "many": news(**{f"e{n}": 1 for n in range(attendee_news.MOST_EXERCISES + 1)}),
 }
 
 
@@ -245,12 +245,12 @@ def test_what_is_not_in_the_format_is_not_kept(served, folder):
     assert ask(served, body=json.dumps(body).encode())[0] == 204
     text = (folder / f"{OWN}.json").read_text()
     assert "import" not in text and "secret" not in text and "def" not in text
-    assert len(seen(folder).exercises["where_is"].advice) == shared.LONGEST_ADVICE
+    assert len(seen(folder).exercises["where_is"].advice) == attendee_news.LONGEST_ADVICE
 
 
 def test_more_than_the_largest_news_is_not_even_read(served, folder):
     with contextlib.suppress(OSError):  # it may hang up
-        assert ask(served, body=b"x" * (shared.LARGEST + 1))[0] in (400, 413)
+        assert ask(served, body=b"x" * (attendee_news.MAX_NEWS_BYTES + 1))[0] in (400, 413)
     assert list(folder.iterdir()) == []
 
 

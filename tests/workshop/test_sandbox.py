@@ -194,4 +194,4 @@ def test_a_python_behind_several_links_is_found(tmp_path, monkeypatch):
 
 def test_a_judge_that_does_not_start(kind):
     with pytest.raises(WorkbookError, match="No module named nowhere"):
-        sandbox.Apart("nowhere")
+        sandbox.SandboxedProcess("nowhere")

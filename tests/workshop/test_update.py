@@ -326,7 +326,9 @@ def test_a_disk_that_is_full_or_read_only(mine, shipped, monkeypatch):
     refused(mine, "could not be kept")
     (mine / "notebooks" / "work" / "pages").unlink()
     with monkeypatch.context() as full:
-        full.setattr(pages, "write_whole", lambda *_: (_ for _ in ()).throw(OSError(28, "full")))
+        full.setattr(
+            pages, "write_atomically", lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
+        )
         code, said = update()
         assert code == 2 and "cannot be written: full" in said
     assert update()[0] == 0 and texts(mine) == ["1, mended", "2", "my own", "3"]

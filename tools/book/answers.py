@@ -4,7 +4,7 @@ import re
 
 import nbformat
 
-from ddp_workbook.notebook.pages import ASKED
+from ddp_workbook.notebook.pages import PREDICT_CALL
 
 LEFT_OUT = ("-hint", "-solution")  # ends of the ids of an exercise's cells
 BEFORE = ("%%writefile", "show_code(")  # beginnings of cells that show no answer
@@ -22,7 +22,7 @@ def mark_answers(notebook: nbformat.NotebookNode) -> list[list[str]]:
     answers, asked = [], None
     cells = []
     for cell in notebook.cells:
-        if ASKED.match(cell.source):
+        if PREDICT_CALL.match(cell.source):
             cells.append(cell)
             if asked:
                 answers.append(asked)

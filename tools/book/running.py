@@ -15,7 +15,7 @@ from pathlib import Path
 
 import nbformat
 
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 from ddp_workbook.instructor.execution import copy_layout, errors, execute
 from ddp_workbook.notebook.machine import machine_name
 from ddp_workbook.notebook.play import RECORD
@@ -59,7 +59,7 @@ def run_all(
             if wrong := errors(done):
                 failed += [f"{path.name}: {error}" for error in wrong]
             else:
-                write_whole(place, nbformat.writes(done))
+                write_atomically(place, nbformat.writes(done))
             print(f"  {path.stem}: {time.monotonic() - started:.0f} s", flush=True)
             yield path.stem, done
 

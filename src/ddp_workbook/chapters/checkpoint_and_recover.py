@@ -25,18 +25,18 @@ from ddp_workbook.chapters.samplers import (
     loader_of_rank,
     without_padding,
 )
-from ddp_workbook.chapters.stopping import listen, told_to_stop
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, weights_on_cpu
+from ddp_workbook.chapters.stopping import listen, stop_requested
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
 from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SEED = 0
-EVERY = 10  # steps from save to save
+SAVE_EVERY = 10  # steps from save to save
 
 
-def settle_buckets(ddp: nn.Module, digits: DigitsDataset, device: torch.device) -> None:
+def rebuild_buckets(ddp: nn.Module, digits: DigitsDataset, device: torch.device) -> None:
     """One backward pass that trains nothing: after its first, DDP puts gradients in another order.
 
     From three ranks on, the order decides how sums are rounded. A run that goes on from a save must
@@ -60,8 +60,8 @@ def train(
     width: int = WIDTH,
     depth: int = DEPTH,
     saved: str = "",
-    every: int = EVERY,
-) -> Trained:
+    every: int = SAVE_EVERY,
+) -> TrainingResult:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     digits = DigitsDataset()
@@ -70,8 +70,8 @@ def train(
     model = DigitsMLP(width, depth).to(device)
     ddp = DistributedDataParallel(model, device_ids=[device] if device.type == "cuda" else None)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
-    checkpointer, heard = Checkpointer(saved, model, optimizer), listen()
-    settle_buckets(ddp, digits, device)
+    checkpointer, signals = Checkpointer(saved, model, optimizer), listen()
+    rebuild_buckets(ddp, digits, device)
     losses = checkpointer.load().get("losses", [])
     for images, labels, rows in batches_after(len(losses), loader, epochs):
         optimizer.zero_grad()
@@ -80,7 +80,7 @@ def train(
         optimizer.step()
         dist.all_reduce(loss)
         losses.append(loss.item())
-        stop = told_to_stop(heard, device)
+        stop = stop_requested(signals, device)
         if stop or len(losses) % every == 0:
             checkpointer.save(len(losses), losses=losses)
         if stop:
@@ -88,7 +88,7 @@ def train(
     right = accuracy_over_ranks(model, loader, device)
     del ddp
     cleanup()
-    return Trained(losses, right, weights_on_cpu(model))
+    return TrainingResult(losses, right, weights_on_cpu(model))
 
 
 if __name__ == "__main__":

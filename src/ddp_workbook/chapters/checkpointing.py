@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ddp_workbook.chapters.locking import lock
 
-KEEP = 2  # newest saves that stay
+MAX_SAVES = 2  # newest saves that stay
 FORMAT = 1  # of a save; one more whenever an older program could not read what is new
 
 
@@ -46,10 +46,10 @@ class Checkpointer:
                     torch.save(state | more, file)
                     file.flush()
                     os.fsync(file.fileno())
-                done = new.rename(self.folder / f"step_{step:06}_{check_sum(new)}.pt")
+                done = new.rename(self.folder / f"step_{step:06}_{checksum(new)}.pt")
                 # A newer one is damaged, so it is not counted.
                 older = [one for one in self.saves() if one != done and step_of(one) <= step]
-                for old in older[KEEP - 1 :]:
+                for old in older[MAX_SAVES - 1 :]:
                     old.unlink()
             except (OSError, RuntimeError) as error:  # torch's zip writer raises the second
                 new.unlink(missing_ok=True)
@@ -63,7 +63,7 @@ class Checkpointer:
         """
         if not self.folder:
             return {"step": 0}
-        decided: list = [self.take(self.folder) if dist.get_rank() == 0 else None]
+        decided: list = [self.lock_and_find_newest(self.folder) if dist.get_rank() == 0 else None]
         dist.broadcast_object_list(decided)  # rank 0 decides: a node may not see the files
         newest, refusal = decided[0]
         if refusal:
@@ -86,7 +86,7 @@ class Checkpointer:
             print(f"{newest} is of {len(random)} ranks, not {ranks}: random numbers start anew")
         return state
 
-    def take(self, folder: Path) -> tuple[Path | None, str]:
+    def lock_and_find_newest(self, folder: Path) -> tuple[Path | None, str]:
         """Lock the folder: its newest save that is whole, and why this run cannot have it."""
         try:
             self.lock = lock(folder)  # kept: closing the file would unlock the folder
@@ -112,13 +112,13 @@ def step_of(save: Path) -> int:
 
 def is_whole(save: Path) -> bool:
     """True if the file is what was written; says so if it is not."""
-    whole = save.stem.endswith(check_sum(save))
+    whole = save.stem.endswith(checksum(save))
     if not whole:
         print(f"{save} is damaged: taking the save before it", flush=True)
     return whole
 
 
-def check_sum(file: Path) -> str:
+def checksum(file: Path) -> str:
     """Of what the disk has, 16 hexadecimal digits."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()[:16]

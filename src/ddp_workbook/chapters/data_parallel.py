@@ -17,7 +17,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.digits import (
+    DigitsDataset,
+    DigitsMLP,
+    TrainingResult,
+    accuracy,
+    batches,
+    weights_on_cpu,
+)
 from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
@@ -109,7 +116,7 @@ def train(
     width: int = WIDTH,
     depth: int = DEPTH,
     replicas: int = REPLICAS,
-) -> Trained:
+) -> TrainingResult:
     """Train on `replicas` devices of this process."""
     devices = pick_devices(replicas)
     digits = DigitsDataset()
@@ -123,7 +130,9 @@ def train(
             loss = forward_and_backward(model, images, labels, devices)
             optimizer.step()
             losses.append(loss)
-    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
+    return TrainingResult(
+        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.digits import (
+    DigitsDataset,
+    DigitsMLP,
+    TrainingResult,
+    accuracy,
+    batches,
+    weights_on_cpu,
+)
 from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64  # the batch of all ranks together
@@ -25,7 +32,11 @@ WIDTH, DEPTH = 64, 1
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SEED = 0
 
-ALONE = {"rank": 0, "world_size": 1, "init_method": "tcp://127.0.0.1:0"}  # port 0: any free one
+SINGLE_RANK_GROUP = {
+    "rank": 0,
+    "world_size": 1,
+    "init_method": "tcp://127.0.0.1:0",
+}  # port 0: any free one
 
 
 def pick_device() -> torch.device:
@@ -43,7 +54,7 @@ def setup() -> torch.device:
     gpu = device if device.type == "cuda" else None
     if gpu:
         torch.cuda.set_device(gpu)  # else every rank also takes some memory of GPU 0
-    world = {} if "RANK" in os.environ else ALONE
+    world = {} if "RANK" in os.environ else SINGLE_RANK_GROUP
     dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, **world)
     return device
 
@@ -73,7 +84,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> Trained:
+) -> TrainingResult:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())  # a small batch may leave none
@@ -94,7 +105,9 @@ def train(
     dist.all_reduce(losses)  # adds up the shares; in the loop, each step would wait twice
     del ddp  # before its group: whoever frees a gloo group last can hang (torch 2.13)
     cleanup()
-    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
+    return TrainingResult(
+        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
+    )
 
 
 if __name__ == "__main__":

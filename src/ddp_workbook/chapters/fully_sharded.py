@@ -14,7 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, Trained, accuracy, batches
+from ddp_workbook.digits import DigitsDataset, DigitsTransformer, TrainingResult, accuracy, batches
 from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
@@ -42,7 +42,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> Trained:
+) -> TrainingResult:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())
@@ -65,7 +65,7 @@ def train(
     right = accuracy(sharded, digits)  # on all ranks: its forward gathers
     weights = whole_weights(sharded)
     cleanup()
-    return Trained([loss.item() for loss in losses], right, weights)
+    return TrainingResult([loss.item() for loss in losses], right, weights)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, Trained, accuracy, batches
+from ddp_workbook.digits import DigitsDataset, DigitsTransformer, TrainingResult, accuracy, batches
 from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
@@ -48,9 +48,9 @@ class Unit:
         self.shapes = [parameter.shape for parameter in full]
         self.shards = [nn.Parameter(shard(parameter.detach())) for parameter in full]
         self.full: list[Tensor] = []  # while they are gathered
-        self.put(self.shards)
+        self.set_parameters(self.shards)
 
-    def put(self, tensors: Sequence[Tensor]) -> None:
+    def set_parameters(self, tensors: Sequence[Tensor]) -> None:
         """Have the modules find these where their parameters were."""
         for (module, name), tensor in zip(self.places, tensors, strict=True):
             # Past `setattr`, which takes nothing but an nn.Parameter here.
@@ -76,7 +76,7 @@ class Unit:
 
     def free(self) -> None:
         """Release the full parameters; the modules find the shards again."""
-        self.put(self.shards)
+        self.set_parameters(self.shards)
         self.full = []
 
     def reduce_scatter(self, gradients: Sequence[Tensor]) -> Sequence[Tensor]:
@@ -107,7 +107,7 @@ class Gather(torch.autograd.Function):
         return None, *ctx.unit.reduce_scatter(gradients)
 
 
-class Recipe(NamedTuple):
+class Placeholder(NamedTuple):
     """What autograd keeps for backward in place of a gathered parameter, or of a view of one."""
 
     unit: Unit
@@ -136,26 +136,26 @@ class FullyShardedByHand(nn.Module):
             if names:
                 self.units.append(unit := Unit(module, names))
                 part.register_forward_pre_hook(
-                    lambda *_, unit=unit: unit.put(Gather.apply(unit, *unit.shards))
+                    lambda *_, unit=unit: unit.set_parameters(Gather.apply(unit, *unit.shards))
                 )
-                part.register_forward_hook(partial(put_back, unit, part is module))
+                part.register_forward_hook(partial(reshard_after_forward, unit, part is module))
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """The module's."""
         with saved_tensors_hooks(self._pack, self._unpack):  # else autograd keeps what we free
             return self.module(*args, **kwargs)
 
-    def _pack(self, tensor: Tensor) -> Tensor | Recipe:
+    def _pack(self, tensor: Tensor) -> Tensor | Placeholder:
         """What autograd is to keep of a tensor that backward needs."""
         storage = tensor.untyped_storage().data_ptr()
         for unit in self.units:
             for number, full in enumerate(unit.full):
                 if full.untyped_storage().data_ptr() == storage:
                     geometry = (tensor.size(), tensor.stride(), tensor.storage_offset())
-                    return Recipe(unit, number, geometry)
+                    return Placeholder(unit, number, geometry)
         return tensor
 
-    def _unpack(self, kept: Tensor | Recipe) -> Tensor:
+    def _unpack(self, kept: Tensor | Placeholder) -> Tensor:
         """The tensor again, in backward, where its unit has been gathered again."""
         if isinstance(kept, Tensor):
             return kept
@@ -181,12 +181,14 @@ class FullyShardedByHand(nn.Module):
         return full
 
 
-def put_back(unit: Unit, keep: bool, module: nn.Module, inputs: tuple, output: Tensor) -> None:
+def reshard_after_forward(
+    unit: Unit, keep: bool, module: nn.Module, inputs: tuple, output: Tensor
+) -> None:
     """After a forward: the shards again, and the full parameters freed unless `keep`.
 
     They are gathered again as soon as backward reaches the output.
     """
-    unit.put(unit.shards)
+    unit.set_parameters(unit.shards)
     if not (keep and torch.is_grad_enabled()):  # backward needs the outermost unit at once
         unit.free()
     if output.requires_grad:
@@ -198,7 +200,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> Trained:
+) -> TrainingResult:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())
@@ -221,7 +223,7 @@ def train(
     right = accuracy(sharded, digits)  # on all ranks: its forward gathers
     weights = {name: full.cpu() for name, full in sharded.full_parameters().items()}
     cleanup()
-    return Trained([loss.item() for loss in losses], right, weights)
+    return TrainingResult([loss.item() for loss in losses], right, weights)
 
 
 if __name__ == "__main__":

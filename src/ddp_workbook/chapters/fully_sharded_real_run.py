@@ -27,9 +27,9 @@ from torch.distributed.tensor import distribute_tensor
 from torch.utils.checkpoint import checkpoint, create_selective_checkpoint_contexts
 
 # Dense bf16 operations a second, by NVIDIA's datasheets; the names are those that torch gives.
-PEAKS = {"A100": 312e12, "H100 80GB HBM3": 989e12, "H200": 989e12, "B200": 2250e12}
+PEAK_FLOPS = {"A100": 312e12, "H100 80GB HBM3": 989e12, "H200": 989e12, "B200": 2250e12}
 aten = torch.ops.aten
-KEPT = [  # a selective checkpoint keeps what these return, and computes the rest again
+SAVED_OPS = [  # a selective checkpoint keeps what these return, and computes the rest again
     aten.mm.default,
     aten.addmm.default,
     aten._scaled_dot_product_cudnn_attention.default,
@@ -84,19 +84,21 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         if self.checkpointing == "none":
             return self.compute(x)
-        selective = partial(create_selective_checkpoint_contexts, KEPT)
+        selective = partial(create_selective_checkpoint_contexts, SAVED_OPS)
         options = {} if self.checkpointing == "full" else {"context_fn": selective}
         return checkpoint(self.compute, x, use_reentrant=False, **options)
 
     def compute(self, x: Tensor) -> Tensor:
         parts = self.qkv(self.norm_1(x)).unflatten(-1, (3 * self.heads, -1)).transpose(1, 2)
         q, k, v = parts.chunk(3, dim=1)  # [batch, heads, length, width / heads]
-        attended = F.scaled_dot_product_attention(rotated(q), rotated(k), v, is_causal=True)
+        attended = F.scaled_dot_product_attention(
+            apply_rotary(q), apply_rotary(k), v, is_causal=True
+        )
         x = x + self.mix(attended.transpose(1, 2).flatten(-2))
         return x + self.down(F.gelu(self.up(self.norm_2(x))))
 
 
-def rotated(x: Tensor) -> Tensor:
+def apply_rotary(x: Tensor) -> Tensor:
     """Rotary positions (Su et al. 2021) of [..., length, size]."""
     length, half = x.shape[-2], x.shape[-1] // 2
     speeds = 10_000 ** (-torch.arange(half, device=x.device) / half)
@@ -164,7 +166,7 @@ def build(settings: Settings, device: torch.device) -> tuple[Decoder, torch.opti
     return model, torch.optim.AdamW(model.parameters(), settings.rate, **options)
 
 
-def mapped(path: Path) -> Tensor:
+def memory_map(path: Path) -> Tensor:
     """The file's bytes [size]; only the pages that a rank looks at come into memory."""
     return torch.from_file(str(path), size=path.stat().st_size, dtype=torch.uint8)
 
@@ -214,7 +216,7 @@ def training_step(
     return total, norm
 
 
-def operations_per_token(model: Decoder, settings: Settings) -> int:
+def flops_per_token(model: Decoder, settings: Settings) -> int:
     """Of forward and backward: 6 for each weight of a matrix product, and attention's own.
 
     Chowdhery et al. 2022, PaLM, appendix B: what is computed again does not count, and attention
@@ -225,10 +227,10 @@ def operations_per_token(model: Decoder, settings: Settings) -> int:
     return 6 * matrices + 12 * settings.layers * settings.width * settings.length
 
 
-def peak_of(device: torch.device) -> float:
+def peak_flops(device: torch.device) -> float:
     """Operations a second that the GPU could do at most; nan if PEAKS does not know it."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    return next((PEAKS[known] for known in PEAKS if known in name), math.nan)
+    return next((PEAK_FLOPS[known] for known in PEAK_FLOPS if known in name), math.nan)
 
 
 def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -266,7 +268,7 @@ def train(settings: Settings) -> list[dict[str, float]]:
     if settings.batch % (ranks * settings.micro_batch):
         per_rank = f"{ranks} ranks x --micro-batch {settings.micro_batch}"
         raise SystemExit(f"--batch {settings.batch} is no multiple of {per_rank}")
-    text = mapped(settings.text)
+    text = memory_map(settings.text)
     if len(text) <= settings.length:
         raise SystemExit(f"--length {settings.length}: {settings.text} has {len(text)} bytes")
     model, optimizer = build(settings, device)
@@ -281,8 +283,8 @@ def train(settings: Settings) -> list[dict[str, float]]:
             tokens = (done - since) * settings.batch * settings.length
             line["tokens_per_s"] = round(tokens / (time.perf_counter() - begun))
             if device.type == "cuda":
-                flops = operations_per_token(model, settings) * line["tokens_per_s"]
-                line["mfu"] = flops / (ranks * peak_of(device))
+                flops = flops_per_token(model, settings) * line["tokens_per_s"]
+                line["mfu"] = flops / (ranks * peak_flops(device))
                 line["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
             log.append(line)
             if dist.get_rank() == 0:

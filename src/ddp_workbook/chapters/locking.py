@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 from typing import IO
 
-PATIENCE = 10  # seconds that a run waits for another to leave the folder
+TIMEOUT_S = 10  # seconds that a run waits for another to leave the folder
 
 
 def lock(folder: Path) -> IO[bytes]:
@@ -16,7 +16,7 @@ def lock(folder: Path) -> IO[bytes]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / "lock").open("a+b", buffering=0)
-    left = PATIENCE
+    left = TIMEOUT_S
     while locked_by_another(file):
         if not left:
             file.seek(0)

@@ -20,7 +20,14 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compr
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.digits import (
+    DigitsDataset,
+    DigitsMLP,
+    TrainingResult,
+    accuracy,
+    batches,
+    weights_on_cpu,
+)
 from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
@@ -80,7 +87,7 @@ def ddp(model: nn.Module, bucket_cap_mb: float = 1, **arguments: bool) -> Step:
     return partial(forward_and_backward, wrapped)
 
 
-def half_the_bytes(model: nn.Module, bucket_cap_mb: float = 1) -> Step:
+def ddp_float16(model: nn.Module, bucket_cap_mb: float = 1) -> Step:
     """Gradients travel as float16, which has 3 digits, and is infinite above 65,504."""
     wrapped = DistributedDataParallel(model, bucket_cap_mb=bucket_cap_mb)
     wrapped.register_comm_hook(dist.group.WORLD, fp16_compress_hook)
@@ -106,12 +113,12 @@ RUNGS: dict[str, Callable[[nn.Module], Step]] = {
     "buckets": partial(after_backward, in_buckets),
     "ddp": ddp,
     "views": partial(ddp, gradient_as_bucket_view=True, static_graph=True),  # fewer copies
-    "half_the_bytes": half_the_bytes,
+    "half_the_bytes": ddp_float16,
     "accumulated": accumulated,
 }
 
 
-def climb(rung: str, model: nn.Module) -> Step:
+def make_step(rung: str, model: nn.Module) -> Step:
     """The step of this rung. Raises ValueError for a name that is not in RUNGS."""
     if rung not in RUNGS:
         raise ValueError(f"rung is {rung!r}, but it must be one of {', '.join(RUNGS)}")
@@ -124,14 +131,14 @@ def train(
     width: int = WIDTH,
     depth: int = DEPTH,
     rung: str = "ddp",
-) -> Trained:
+) -> TrainingResult:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())  # a small batch may leave none
     digits = DigitsDataset()
     torch.manual_seed(SEED)
     model = DigitsMLP(width, depth).to(device)
-    step = climb(rung, model)
+    step = make_step(rung, model)
     optimizer = torch.optim.SGD(model.parameters(), lr=LEARNING_RATE, momentum=MOMENTUM)
     losses = []
     for epoch in range(epochs):
@@ -145,7 +152,9 @@ def train(
     dist.all_reduce(losses)  # adds up the shares; in the loop, each step would wait twice
     del step  # before its group: whoever frees a gloo group last can hang (torch 2.13)
     cleanup()
-    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
+    return TrainingResult(
+        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
+    )
 
 
 if __name__ == "__main__":

@@ -9,9 +9,9 @@ On two hosts, the same line on both, with the name of one of them for HOST:
         --epochs 30 --state run.state
 
 New since distributed_data_parallel.py: nothing for the machines, since torchrun tells each rank its
-place; `roll_call` shows them. With --state FILE the ranks look after every epoch for FILE.stop. If
-it is there, they save the training in FILE and end. The same command resumes from FILE, also with
-more or fewer ranks, and ends with the same model, up to rounding.
+place; `rank_placement` shows them. With --state FILE the ranks look after every epoch for
+FILE.stop. If it is there, they save the training in FILE and end. The same command resumes from
+FILE, also with more or fewer ranks, and ends with the same model, up to rounding.
 """
 
 import os
@@ -26,7 +26,14 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.digits import (
+    DigitsDataset,
+    DigitsMLP,
+    TrainingResult,
+    accuracy,
+    batches,
+    weights_on_cpu,
+)
 from ddp_workbook.training_run import WRONG_INPUT, run
 
 EPOCHS, BATCH_SIZE = 3, 64
@@ -34,7 +41,7 @@ WIDTH, DEPTH = 64, 1
 LEARNING_RATE, MOMENTUM = 0.05, 0.9
 SEED = 0
 
-SAVED = {"settings", "model", "optimizer", "done", "losses"}  # what is in a state file
+STATE_KEYS = {"settings", "model", "optimizer", "done", "losses"}  # what is in a state file
 
 
 class Place(NamedTuple):
@@ -49,7 +56,7 @@ class Place(NamedTuple):
         return f"rank {self.rank}: host {self.host}, local rank {self.local_rank}, {self.device}"
 
 
-def roll_call(device: torch.device) -> list[Place]:
+def rank_placement(device: torch.device) -> list[Place]:
     """The places of all ranks, in their order; rank 0 prints them. Every rank must call this."""
     local_rank = int(os.environ.get("LOCAL_RANK", 0))
     place = Place(dist.get_rank(), socket.gethostname(), local_rank, str(device))
@@ -60,7 +67,7 @@ def roll_call(device: torch.device) -> list[Place]:
     return places
 
 
-def asked_to_stop(state: str, device: torch.device) -> bool:
+def stop_requested(state: str, device: torch.device) -> bool:
     """Whether there was a file `state`.stop, which is removed; all ranks ask, and hear the same."""
     if not state:
         return False
@@ -73,7 +80,7 @@ def asked_to_stop(state: str, device: torch.device) -> bool:
     return bool(asked)
 
 
-def save_and_leave(
+def save_and_exit(
     state: str,
     settings: dict,
     model: nn.Module,
@@ -129,7 +136,7 @@ def read_state(state: str, epochs: int, settings: dict) -> tuple[dict, str]:
         saved = torch.load(path, map_location="cpu", weights_only=True)  # runs no code of the file
     except Exception as error:  # zip, pickle and the file system each have their own
         return {}, f"{state} cannot be read as a saved training ({type(error).__name__})."
-    if not isinstance(saved, dict) or saved.keys() != SAVED:
+    if not isinstance(saved, dict) or saved.keys() != STATE_KEYS:
         return {}, f"{state} is not a training that many_machines.py has saved."
     if saved["settings"] != settings:
         return {}, f"{state} was saved by a training with {saved['settings']}, not {settings}."
@@ -144,13 +151,13 @@ def train(
     width: int = WIDTH,
     depth: int = DEPTH,
     state: str = "",
-) -> Trained:
+) -> TrainingResult:
     """Train on all ranks together; every rank returns the same.
 
     If asked to stop before the last epoch, save the training in the file `state`, and end.
     """
     device = setup()
-    roll_call(device)
+    rank_placement(device)
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     digits = DigitsDataset()
     torch.manual_seed(SEED)
@@ -168,16 +175,18 @@ def train(
             optimizer.step()
             losses.append(loss)
         done = epoch + 1
-        if asked_to_stop(state, device):
+        if stop_requested(state, device):
             break
     losses = torch.tensor(losses, device=device)
     dist.all_reduce(losses)
     losses = torch.cat([earlier, losses.cpu()])
     del ddp
     if done < epochs:
-        save_and_leave(state, settings, model, optimizer, done, losses)
+        save_and_exit(state, settings, model, optimizer, done, losses)
     cleanup()
-    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
+    return TrainingResult(
+        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
+    )
 
 
 if __name__ == "__main__":

@@ -17,7 +17,14 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.digits import (
+    DigitsDataset,
+    DigitsMLP,
+    TrainingResult,
+    accuracy,
+    batches,
+    weights_on_cpu,
+)
 from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
@@ -62,7 +69,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> Trained:
+) -> TrainingResult:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mesh = make_mesh(device)
@@ -82,7 +89,9 @@ def train(
     losses = torch.tensor(losses, device=device)
     dist.all_reduce(losses)
     cleanup()  # destroys the groups of the mesh, too
-    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
+    return TrainingResult(
+        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
+    )
 
 
 if __name__ == "__main__":

@@ -11,7 +11,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, accuracy, batches, weights_on_cpu
+from ddp_workbook.digits import (
+    DigitsDataset,
+    DigitsMLP,
+    TrainingResult,
+    accuracy,
+    batches,
+    weights_on_cpu,
+)
 from ddp_workbook.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64  # 1,797 rows are 28 batches of 64 and one of 5, in every epoch
@@ -32,7 +39,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> Trained:
+) -> TrainingResult:
     """Train in this process, on the GPU if there is one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     digits = DigitsDataset()
@@ -46,7 +53,9 @@ def train(
             loss = forward_and_backward(model, images.to(device), labels.to(device))
             optimizer.step()
             losses.append(loss)
-    return Trained([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
+    return TrainingResult(
+        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
+    )
 
 
 if __name__ == "__main__":

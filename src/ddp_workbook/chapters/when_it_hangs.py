@@ -29,11 +29,11 @@ from ddp_workbook.chapters.samplers import (
     loader_of_rank,
     without_padding,
 )
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, Trained, weights_on_cpu
+from ddp_workbook.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
 from ddp_workbook.training_run import run
 
 
-def check_sum(tensors: Iterable[Tensor]) -> int:
+def checksum(tensors: Iterable[Tensor]) -> int:
     """One number for the bits of some tensors. It copies tensors on a GPU to the CPU."""
     total = 0
     for tensor in tensors:
@@ -42,7 +42,7 @@ def check_sum(tensors: Iterable[Tensor]) -> int:
     return total
 
 
-def from_all_ranks(number: int, device: torch.device) -> list[int]:
+def gather_from_all_ranks(number: int, device: torch.device) -> list[int]:
     """Each rank's number, in rank order, on every rank: one all_gather of 8 bytes."""
     own = torch.tensor([number], device=device)
     everyone = [torch.empty_like(own) for _ in range(dist.get_world_size())]
@@ -53,7 +53,7 @@ def from_all_ranks(number: int, device: torch.device) -> list[int]:
 def assert_same_on_all_ranks(model: nn.Module) -> None:
     """Raise an error on every rank unless all ranks hold the same parameters and buffers."""
     tensors = [*model.parameters(), *model.buffers()]
-    sums = from_all_ranks(check_sum(tensors), tensors[0].device)
+    sums = gather_from_all_ranks(checksum(tensors), tensors[0].device)
     others = [rank for rank, one in enumerate(sums) if one != sums[0]]
     if others:
         raise AssertionError(f"The replicas of ranks {others} are not that of rank 0.")
@@ -61,7 +61,7 @@ def assert_same_on_all_ranks(model: nn.Module) -> None:
 
 def assert_own_rows(batch: Tensor) -> None:
     """Raise an error on every rank if two ranks have the same batch."""
-    sums = from_all_ranks(check_sum([batch]), batch.device)
+    sums = gather_from_all_ranks(checksum([batch]), batch.device)
     if len(set(sums)) < len(sums):
         first = {one: rank for rank, one in reversed([*enumerate(sums)])}
         pairs = [(first[one], rank) for rank, one in enumerate(sums) if first[one] != rank]
@@ -92,7 +92,9 @@ def assert_gradient_is_the_mean(ddp: DistributedDataParallel, backward: Callable
     pairs = zip(gradients(ddp), means, strict=True)
     close = all(torch.allclose(own, mean, rtol=1e-4, atol=1e-6) for own, mean in pairs)
     ddp.zero_grad()
-    wrong = [rank for rank, one in enumerate(from_all_ranks(close, means[0].device)) if not one]
+    wrong = [
+        rank for rank, one in enumerate(gather_from_all_ranks(close, means[0].device)) if not one
+    ]
     if wrong:
         raise AssertionError(f"On ranks {wrong} .grad is not the mean over the ranks.")
 
@@ -102,7 +104,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> Trained:
+) -> TrainingResult:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     digits = DigitsDataset()
@@ -129,7 +131,7 @@ def train(
     right = accuracy_over_ranks(model, loader, device)
     del ddp
     cleanup()
-    return Trained([loss.item() for loss in losses], right, weights_on_cpu(model))
+    return TrainingResult([loss.item() for loss in losses], right, weights_on_cpu(model))
 
 
 if __name__ == "__main__":

@@ -21,16 +21,16 @@ from torch.utils.data._utils import fetch
 
 from ddp_workbook.checkup.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
 from ddp_workbook.checkup.patches import Patches, unseen
-from ddp_workbook.checkup.training import Training, torch_state
+from ddp_workbook.checkup.training import TrainingObserver, torch_state
 
 FETCHES = 6  # that are looked at in each process
 GENERATORS = (numpy.random.Generator, numpy.random.RandomState, random.Random, torch.Generator)
 
 
-class Data:
+class LoaderObserver:
     """Notes the passes over loaders of one rank, and ends each after `batches`."""
 
-    def __init__(self, notes: Notes, training: Training, batches: int, passes: int):
+    def __init__(self, notes: Notes, training: TrainingObserver, batches: int, passes: int):
         self.notes, self.training = notes, training
         self.batches, self.passes = batches, passes
         self.numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
@@ -50,13 +50,13 @@ class Data:
         init(loader, *args, **kwargs)
         self.made_at.setdefault(loader, lines())
 
-    def _iterate(self, iterate: Callable, loader: DataLoader) -> "Cut":
+    def _iterate(self, iterate: Callable, loader: DataLoader) -> "TruncatedIterator":
         number = self.numbers.setdefault(loader, len(self.numbers))
         done = self.begun[number] = self.begun.get(number, 0) + 1
         if self.whole.get(number, 0) >= self.passes and self.training.taken:
             self.training.leave()
         self._note_pass(loader, number, done)
-        return Cut(iterate(loader), self, number, done)
+        return TruncatedIterator(iterate(loader), self, number, done)
 
     @unseen
     def _note_pass(self, loader: DataLoader, number: int, done: int) -> None:
@@ -98,14 +98,14 @@ class Data:
         return batch
 
 
-class Cut:
+class TruncatedIterator:
     """The iterator of a loader, which ends after some batches."""
 
-    def __init__(self, iterator: Any, data: Data, loader: int, done: int):
+    def __init__(self, iterator: Any, data: LoaderObserver, loader: int, done: int):
         self.iterator, self.data = iterator, data
         self.loader, self.done, self.given = loader, done, 0
 
-    def __iter__(self) -> "Cut":
+    def __iter__(self) -> "TruncatedIterator":
         return self
 
     def __next__(self) -> Any:

@@ -14,18 +14,18 @@ from ddp_workbook.checkup.facts import (
 )
 
 SAMPLERS = "04_samplers"
-MOST = 0.9  # of the forward passes
+MIN_EQUAL_SHARE = 0.9  # of the forward passes
 
 
 def same_rows(facts: Facts) -> Iterator[Finding]:
     """The same input on all ranks, or the same data set."""
-    for model in sorted({f["model"] for f in facts.any("forward") if f["trains"]}):
+    for model in sorted({f["model"] for f in facts.of_any_rank("forward") if f["trains"]}):
         forwards = facts.beside("forward", model=model, trains=True)
         seen = [f for f in forwards if f[0]["input"] is not None]
         if not seen or (seen[0][0]["sharded"] and not seen[0][0]["type"].startswith("FSDP")):
             continue
         same = [f for f in seen if equal([one["input"] for one in f])]
-        if len(seen) > 1 and len(same) >= MOST * len(seen):
+        if len(seen) > 1 and len(same) >= MIN_EQUAL_SHARE * len(seen):
             passes = facts.passes(trained=True)
             yield Finding(
                 "same-rows",
@@ -137,7 +137,7 @@ def other_rows(facts: Facts, begun: list[tuple[dict, ...]]) -> Iterator[Finding]
 
 def evaluation(facts: Facts) -> Iterator[Finding]:
     """Metrics over rows that count twice, or over shares of unequal size."""
-    comms = facts.all("comm")[0]
+    comms = facts.of_each_rank("comm")[0]
     for begun in facts.passes(trained=False):
         sampler = begun[0].get("distributed")
         after = after_pass(facts, begun[0])
@@ -183,7 +183,7 @@ def after_pass(facts: Facts, begun: dict) -> list[dict]:
 def rows_of(facts: Facts, rank: int, begun: dict) -> int:
     """How many rows a rank read in this pass."""
     same = {"loader": begun["loader"], "pass": begun["pass"]}
-    batches = [f for f in facts.all("batch")[rank] if same.items() <= f.items()]
+    batches = [f for f in facts.of_each_rank("batch")[rank] if same.items() <= f.items()]
     return sum(f["size"] or 0 for f in batches)
 
 
@@ -210,7 +210,7 @@ def draws(facts: Facts) -> Iterator[Finding]:
     """The same random numbers on all ranks, or in all workers."""
     dropped = facts.beside("drew")
     same = [f for f in dropped if equal([one["state"] for one in f])]
-    if len(dropped) > 1 and len(same) >= MOST * len(dropped):
+    if len(dropped) > 1 and len(same) >= MIN_EQUAL_SHARE * len(dropped):
         yield Finding(
             "equal-dropout",
             LIKELY,
@@ -246,7 +246,7 @@ def augmentation(facts: Facts, made: tuple[str, ...]) -> Iterator[Finding]:
 def of_workers(facts: Facts, made: tuple[str, ...]) -> Iterator[Finding]:
     """Workers of loaders that draw the same random numbers."""
     firsts: list[dict[int, dict]] = []
-    for drawn in facts.all("drawn"):
+    for drawn in facts.of_each_rank("drawn"):
         first: dict[int, dict] = {}
         for fact in drawn:
             if "worker" in fact:

@@ -12,13 +12,13 @@ from typing import Any
 
 from ddp_workbook.checkup.facts import NOTE, Facts, Finding, equal
 from ddp_workbook.checkup.notes import read_notes
-from ddp_workbook.checkup.observed import Extent, Observed
-from ddp_workbook.checkup.rules import judged
-from ddp_workbook.errors import LaunchRefused, RankFailed, RanksHung, TooBusyToTell
+from ddp_workbook.checkup.observed_worker import Extent, ObservedWorker
+from ddp_workbook.checkup.rules import evaluate_rules
+from ddp_workbook.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
 from ddp_workbook.launcher.calls import Call, call_of
+from ddp_workbook.launcher.hang_detection import HangLimits
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.limits import usable_cores
-from ddp_workbook.launcher.standstill import Limits
 from ddp_workbook.network.links import Network
 
 IDLE = 20.0  # seconds in which nothing happens until a script counts as hung
@@ -28,7 +28,7 @@ AS_IF = "--as-if-gpus lets it compute on the CPU instead; what the ranks read an
 
 
 @dataclass
-class Diagnosis:
+class DoctorReport:
     """What was seen of a script: `findings`, and what else a reader should know.
 
     `exit_code` is 1 if a finding is wrong or likely, 2 if the script failed and none is, else 0.
@@ -100,7 +100,7 @@ def doctor(
     as_if_gpus: bool = False,
     network: str | Network | None = None,
     timeout: float = 120,
-) -> Diagnosis:
+) -> DoctorReport:
     """Run a training script, unmodified, on a few CPU ranks, and say what was seen.
 
     `words` are its command line. Each pass over a DataLoader ends after `batches`, the script after
@@ -123,25 +123,25 @@ def doctor(
     with tempfile.TemporaryDirectory(prefix="doctor-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "facts").mkdir()
-        observed = Observed(call.worker, folder, Extent(batches, passes, steps), as_if_gpus)
-        limits = Limits(idle=IDLE, processor=timeout, patience=timeout, polling=IDLE)
+        observed = ObservedWorker(call.worker, folder, Extent(batches, passes, steps), as_if_gpus)
+        limits = HangLimits(idle=IDLE, processor=timeout, patience=timeout, polling=IDLE)
         output, ending, hung = io.StringIO(), "", False
         try:
             run_ranks(
                 Call(observed, call.args, call.kwargs),
                 ranks,
                 quiet=True,
-                by_evidence=limits,
+                hang_limits=limits,
                 output=output,
                 network=network,
             )
-        except (RankFailed, TooBusyToTell) as error:
+        except (RankFailed, HangUndecided) as error:
             ending = error.explain()
             if not as_if_gpus and GPU.search(ending):
                 ending += "\n" + AS_IF
             hung = isinstance(error, RanksHung) or getattr(error, "returncode", None) is not None
         facts = Facts(read_notes(folder / "facts", ranks), text_of(call), usable_cores(), hung)
-    if facts.any("enough"):
+    if facts.of_any_rank("enough"):
         ending = ""  # a rank was ended by its doctor
     if not any(facts.of_ranks):
         raise LaunchRefused(ending or "The script has not begun.")
@@ -156,11 +156,11 @@ def text_of(call: Call) -> str:
     return Path(call.file).read_text(encoding="utf-8") if call.file else ""
 
 
-def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "") -> Diagnosis:
+def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "") -> DoctorReport:
     """The diagnosis that the facts of all ranks allow."""
-    findings = judged(facts)
-    files = sorted({fact["path"] for fact in facts.any("file")})
-    return Diagnosis(
+    findings = evaluate_rules(facts)
+    files = sorted({fact["path"] for fact in facts.of_any_rank("file")})
+    return DoctorReport(
         script,
         facts.ranks,
         findings,
@@ -168,7 +168,7 @@ def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "")
         in_order(facts, findings),
         not_seen(facts),
         stated(facts),
-        len(facts.all("step")[0]),
+        len(facts.of_each_rank("step")[0]),
         ending,
         printed,
     )
@@ -189,10 +189,10 @@ def in_order(facts: Facts, findings: list[Finding]) -> list[str]:
         said.append(f"they computed with rows of their own in {len(inputs)} forward passes")
     if len(facts.passes(trained=True)) > 1 and "no-set-epoch" not in bad:
         said.append("no pass repeated the order of a DistributedSampler")
-    if facts.any("file") and "one-file-by-all-ranks" not in bad:
+    if facts.of_any_rank("file") and "one-file-by-all-ranks" not in bad:
         said.append("no file was written by two ranks")
-    if facts.any("comm") and "rank-alone-in-a-collective" not in bad and not facts.hung:
-        said.append(f"the ranks made the same calls, {len(facts.all('comm')[0])} in all")
+    if facts.of_any_rank("comm") and "rank-alone-in-a-collective" not in bad and not facts.hung:
+        said.append(f"the ranks made the same calls, {len(facts.of_each_rank('comm')[0])} in all")
     return said
 
 
@@ -206,8 +206,8 @@ def not_seen(facts: Facts) -> list[str]:
     reached = {
         "a second pass over the training data": len(facts.passes(trained=True)) > 1,
         "an evaluation over a loader": bool(facts.passes(trained=False)),
-        "a checkpoint being loaded": bool(facts.any("load")),
-        "a file being written": bool(facts.any("file")),
+        "a checkpoint being loaded": bool(facts.of_any_rank("load")),
+        "a file being written": bool(facts.of_any_rank("file")),
     }
     return [what for what, seen in reached.items() if not seen]
 
@@ -215,15 +215,15 @@ def not_seen(facts: Facts) -> list[str]:
 def stated(facts: Facts) -> list[str]:
     """Facts that are right or wrong by what the reader intends."""
     said = []
-    sizes = [f["size"] for f in facts.all("forward")[0] if f["trains"] and f["size"]]
+    sizes = [f["size"] for f in facts.of_each_rank("forward")[0] if f["trains"] and f["size"]]
     if sizes:
         each = max(sizes)
         said.append(
             f"a batch of {each} on each rank is one of {each * facts.ranks} on {facts.ranks}, and "
             "changes with the number of ranks unless you divide it"
         )
-    if facts.any("step"):
-        rates = sorted({rate for fact in facts.all("step")[0] for rate in fact["rates"]})
+    if facts.of_any_rank("step"):
+        rates = sorted({rate for fact in facts.of_each_rank("step")[0] for rate in fact["rates"]})
         shown = f"{rates[0]:.3g}" + (f" to {rates[-1]:.3g}" if len(rates) > 1 else "")
         said.append(f"the learning rate was {shown}")
     return said

@@ -38,29 +38,29 @@ class Facts:
         """How many ranks there were."""
         return len(self.of_ranks)
 
-    def all(self, kind: str) -> list[list[dict]]:
+    def of_each_rank(self, kind: str) -> list[list[dict]]:
         """The facts of this kind, for each rank."""
         if kind not in self.cache:
             self.cache[kind] = [[f for f in facts if f["kind"] == kind] for facts in self.of_ranks]
         return self.cache[kind]
 
-    def any(self, kind: str, **equal: Any) -> list[dict]:
+    def of_any_rank(self, kind: str, **equal: Any) -> list[dict]:
         """The facts of this kind with these values, of all ranks."""
-        found = (fact for facts in self.all(kind) for fact in facts)
+        found = (fact for facts in self.of_each_rank(kind) for fact in facts)
         return [fact for fact in found if all(fact.get(k) == v for k, v in equal.items())]
 
     def beside(self, kind: str, **equal: Any) -> list[tuple[dict, ...]]:
         """The n-th fact of this kind and these values on all ranks, for each n that all have."""
         of_ranks = [
             [fact for fact in facts if all(fact.get(k) == v for k, v in equal.items())]
-            for facts in self.all(kind)
+            for facts in self.of_each_rank(kind)
         ]
         return list(zip(*of_ranks, strict=False))
 
     @property
     def optimizers(self) -> list[int]:
         """The numbers of those that made a step."""
-        return sorted({fact["optimizer"] for fact in self.any("step")})
+        return sorted({fact["optimizer"] for fact in self.of_any_rank("step")})
 
     def steps(self) -> Iterator[tuple[int, list[tuple[dict, ...]]]]:
         """For each optimizer of which all parameters are whole: its steps on all ranks."""
@@ -73,9 +73,9 @@ class Facts:
         """True if these are replicas of one model, which are to be equal."""
         names = {tuple(fact["names"]) for fact in step}
         whole = not any(fact["sharded"] for fact in step)
-        groups = {tuple(f["ranks"]) for f in self.any("ddp") if f["ddp"] in step[0]["ddp"]}
+        groups = {tuple(f["ranks"]) for f in self.of_any_rank("ddp") if f["ddp"] in step[0]["ddp"]}
         alone = groups and any(len(group) < self.ranks for group in groups)
-        sent = {f["op"] for f in self.any("comm") if f["by"] == "hand" or not groups}
+        sent = {f["op"] for f in self.of_any_rank("comm") if f["by"] == "hand" or not groups}
         apart = sent & {"send", "recv", "reduce_scatter", "reduce_scatter_tensor"}
         return len(names) == 1 and whole and not alone and not apart
 

@@ -20,7 +20,7 @@ CLOSE = 0.02  # of a divisor
 
 def gradients(facts: Facts) -> Iterator[Finding]:
     """Gradients that differ between ranks when the optimizer uses them."""
-    if facts.any("join"):
+    if facts.of_any_rank("join"):
         return
     for number, steps in facts.steps():
         differing = [step for step in steps if not equal([f["gradients"] for f in step])]
@@ -39,9 +39,9 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
         "optimizer.step() used differ between the ranks"
     )
     wrappers = first["ddp"]
-    past = [f for f in facts.all("forward")[0] if f["past"] is not None and f["trains"]]
-    flags = [f for f in facts.any("flag") if f["ddp"] in wrappers]
-    changed = [f for f in facts.any("forward") if f["ddp"] in wrappers and f["changed"]]
+    past = [f for f in facts.of_each_rank("forward")[0] if f["past"] is not None and f["trains"]]
+    flags = [f for f in facts.of_any_rank("flag") if f["ddp"] in wrappers]
+    changed = [f for f in facts.of_any_rank("forward") if f["ddp"] in wrappers and f["changed"]]
     if past:
         yield Finding(
             "past-the-wrapper",
@@ -58,11 +58,17 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
             WRONG,
             f"{fact}; requires_grad changed after DDP was made: {names}.",
             "DDP averages the parameters that could be trained when it was made: unfreeze first.",
-            lines_of(*(flags[:1] or facts.any("ddp", ddp=changed[0]["ddp"])[:1]), changed[0]),
+            lines_of(
+                *(flags[:1] or facts.of_any_rank("ddp", ddp=changed[0]["ddp"])[:1]), changed[0]
+            ),
             INSIDE,
         )
     elif wrappers:
-        silent = [f for f in facts.all("forward")[0] if f["ddp"] in wrappers and f["sync"] is False]
+        silent = [
+            f
+            for f in facts.of_each_rank("forward")[0]
+            if f["ddp"] in wrappers and f["sync"] is False
+        ]
         yield Finding(
             "not-synchronised",
             WRONG,
@@ -85,8 +91,8 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
 
 def groups_of_one(facts: Facts) -> Iterator[Finding]:
     """DDP in a group that has one rank."""
-    for made in facts.all("ddp")[0]:
-        other = any("," in f["group"] for f in facts.any("comm"))
+    for made in facts.of_each_rank("ddp")[0]:
+        other = any("," in f["group"] for f in facts.of_any_rank("comm"))
         if len(made["ranks"]) == 1 and not other:
             yield Finding(
                 "not-synchronised",
@@ -100,7 +106,7 @@ def groups_of_one(facts: Facts) -> Iterator[Finding]:
 
 def nothing_loaded(facts: Facts) -> Iterator[Finding]:
     """load_state_dict that found none of the model's tensors."""
-    for fact in facts.all("loaded")[0]:
+    for fact in facts.of_each_rank("loaded")[0]:
         if fact["of"] and fact["missing"] >= fact["of"]:
             yield Finding(
                 "nothing-loaded",
@@ -134,7 +140,7 @@ def schedules(facts: Facts) -> Iterator[Finding]:
 
 def averages_weights(facts: Facts) -> bool:
     """True if the script averages weights by itself, as local SGD does."""
-    first = next(iter(facts.all("step")[0]), None)
+    first = next(iter(facts.of_each_rank("step")[0]), None)
     return first is not None and bool(sent(facts.between(0, first, None), "parameter"))
 
 
@@ -190,7 +196,7 @@ def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:
             DDP_PAGE,
         )
         return
-    written = facts.any("write")
+    written = facts.of_any_rank("write")
     yield Finding(
         "replicas-differ",
         WRONG,
@@ -206,7 +212,7 @@ def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:
 
 def buffers(facts: Facts) -> Iterator[Finding]:
     """Buffers that differ at the end and that DDP does not broadcast."""
-    alone = {f["ddp"]: f for f in facts.any("ddp") if not f["buffers"]}
+    alone = {f["ddp"]: f for f in facts.of_any_rank("ddp") if not f["buffers"]}
     for ends in facts.beside("end"):
         if ends[0]["ddp"] not in alone:
             continue
@@ -247,9 +253,9 @@ def before_sharding(facts: Facts) -> Iterator[Finding]:
 
 def losses(facts: Facts) -> Iterator[Finding]:
     """A loss divided too often, or not at all."""
-    if len(facts.optimizers) != 1 or not facts.any("ddp"):
+    if len(facts.optimizers) != 1 or not facts.of_any_rank("ddp"):
         return
-    by_hand = sent(facts.any("comm"), "gradient")
+    by_hand = sent(facts.of_any_rank("comm"), "gradient")
     rounds = [
         [f for f in one if f["kind"] == "backward"] for one in facts.rounds(*facts.optimizers)
     ]
@@ -294,7 +300,7 @@ def near(value: float, wanted: float) -> bool:
 
 def synchronisation(facts: Facts) -> Iterator[Finding]:
     """What costs more messages than it must."""
-    if facts.any("join"):  # a rank that has ended answers the others' calls by itself
+    if facts.of_any_rank("join"):  # a rank that has ended answers the others' calls by itself
         return
     for number in facts.optimizers:
         steps = facts.beside("step", optimizer=number)

@@ -9,7 +9,7 @@ PASS_ON = ("Clone", "ToCopy", "Add", "Sub", "Neg", "View", "Squeeze", "DDPSink",
 MEANS = ("MeanBackward", "MseLoss", "NllLoss", "BinaryCrossEntropy", "SmoothL1", "Huber", "L1Loss")
 
 
-def shape_of_loss(loss: Any) -> tuple[float, bool]:
+def loss_divisor(loss: Any) -> tuple[float, bool]:
     """By how much a loss was divided after it was reduced, and whether that was to a mean."""
     if not isinstance(loss, torch.Tensor) or loss.grad_fn is None or loss.numel() != 1:
         return 1.0, False

@@ -8,12 +8,12 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ddp_workbook.checkup.data import Data
+from ddp_workbook.checkup.data import LoaderObserver
+from ddp_workbook.checkup.fake_cuda import cpu_for_gpus
 from ddp_workbook.checkup.notes import Notes
 from ddp_workbook.checkup.patches import Patches
 from ddp_workbook.checkup.redirection import Redirection
-from ddp_workbook.checkup.stand_ins import cpu_for_gpus
-from ddp_workbook.checkup.training import EnoughSeen, Training
+from ddp_workbook.checkup.training import EnoughSeen, TrainingObserver
 from ddp_workbook.diagnostics.user_code import is_own
 
 
@@ -26,7 +26,7 @@ class Extent:
     steps: int = 48  # of each optimizer
 
 
-class Observed:
+class ObservedWorker:
     """A worker whose facts are written to a folder, and whose files go to another."""
 
     def __init__(self, worker: Callable, folder: Path, extent: Extent, as_if_gpus: bool):
@@ -38,8 +38,8 @@ class Observed:
         """Run the worker in this rank, observed."""
         notes = Notes(self.folder / "facts", int(os.environ["RANK"]))
         notes.write("begin")
-        training = Training(notes, self.extent.steps)
-        data = Data(notes, training, self.extent.batches, self.extent.passes)
+        training = TrainingObserver(notes, self.extent.steps)
+        data = LoaderObserver(notes, training, self.extent.batches, self.extent.passes)
         with Patches() as patches:
             if self.as_if_gpus:
                 cpu_for_gpus(patches)

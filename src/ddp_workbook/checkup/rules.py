@@ -27,11 +27,11 @@ HIDES = {
 
 def reduction_unfinished(facts: Facts) -> Iterator[Finding]:
     """DDP's error about parameters that got no gradient."""
-    for fact in facts.any("error"):
+    for fact in facts.of_any_rank("error"):
         if UNUSED not in fact["text"]:
             continue
-        flags, wrappers = facts.any("flag"), facts.any("ddp")
-        changed = [f for f in facts.any("forward") if f["changed"]]
+        flags, wrappers = facts.of_any_rank("flag"), facts.of_any_rank("ddp")
+        changed = [f for f in facts.of_any_rank("forward") if f["changed"]]
         if flags and changed:
             yield Finding(
                 "changed-after-ddp",
@@ -59,8 +59,8 @@ def reduction_unfinished(facts: Facts) -> Iterator[Finding]:
 
 def wrappers(facts: Facts) -> Iterator[Finding]:
     """What DDP was told when it was made, and need not have been."""
-    for made in facts.all("ddp")[0]:
-        used = facts.any("used", ddp=made["ddp"])
+    for made in facts.of_each_rank("ddp")[0]:
+        used = facts.of_any_rank("used", ddp=made["ddp"])
         needless = all(fact["number"] == made["trainable"] for fact in used)
         if made["find_unused"] and len(used) > facts.ranks and needless:
             yield Finding(
@@ -88,7 +88,7 @@ def wrappers(facts: Facts) -> Iterator[Finding]:
 def files(facts: Facts) -> Iterator[Finding]:
     """Files that several ranks write, and checkpoints that go to one GPU."""
     by_path: dict[str, dict[int, dict]] = {}
-    for rank, written in enumerate(facts.all("file")):
+    for rank, written in enumerate(facts.of_each_rank("file")):
         for fact in written:
             if not any(part in fact["path"] for part in CACHES):
                 by_path.setdefault(fact["path"], {}).setdefault(rank, fact)
@@ -105,7 +105,7 @@ def files(facts: Facts) -> Iterator[Finding]:
             "08_checkpoint_and_recover",
         )
     loads: dict[str, list[dict]] = {}
-    for fact in facts.any("load"):
+    for fact in facts.of_any_rank("load"):
         if fact["to"] in (None, "cuda", "cuda:0"):
             loads.setdefault(fact["path"], []).append(fact)
     for path, of in loads.items():
@@ -125,13 +125,13 @@ def files(facts: Facts) -> Iterator[Finding]:
 
 def alone(facts: Facts) -> Iterator[Finding]:
     """Ranks whose calls that communicate do not match."""
-    errors = facts.any("error")
+    errors = facts.of_any_rank("error")
     own = [f for f in errors if not LOST.search(f["text"])]
-    if own or facts.any("enough") or not (errors or facts.hung):
+    if own or facts.of_any_rank("enough") or not (errors or facts.hung):
         return
     calls = [
         [f for f in comms if f["group"] == "default" and f["op"] not in ("send", "recv")]
-        for comms in facts.all("comm")
+        for comms in facts.of_each_rank("comm")
     ]
     place = first_mismatch(calls)
     if place is None:
@@ -171,7 +171,7 @@ def first_mismatch(calls: list[list[dict]]) -> int | None:
 
 def threads(facts: Facts) -> Iterator[Finding]:
     """More threads than cores."""
-    for fact in facts.all("threads")[0][-1:]:
+    for fact in facts.of_each_rank("threads")[0][-1:]:
         if fact["number"] * facts.ranks > facts.cores and fact["number"] > 1:
             yield Finding(
                 "too-many-threads",
@@ -185,19 +185,19 @@ def threads(facts: Facts) -> Iterator[Finding]:
 
 def no_step(facts: Facts) -> Iterator[Finding]:
     """No optimizer took a step."""
-    if facts.any("step") or facts.any("error") or facts.hung:
+    if facts.of_any_rank("step") or facts.of_any_rank("error") or facts.hung:
         return
-    backwards, begun = facts.any("backward"), facts.any("pass")
-    empty = [f for f in begun if not facts.any("batch", loader=f["loader"])]
+    backwards, begun = facts.of_any_rank("backward"), facts.of_any_rank("pass")
+    empty = [f for f in begun if not facts.of_any_rank("batch", loader=f["loader"])]
     if backwards:
-        why = f"{len(facts.all('backward')[0])} backward passes and no optimizer.step()"
+        why = f"{len(facts.of_each_rank('backward')[0])} backward passes and no optimizer.step()"
         lines = lines_of(backwards[-1])
     elif empty:
-        why = f"the loader gave no batch in {len(facts.all('pass')[0])} passes"
+        why = f"the loader gave no batch in {len(facts.of_each_rank('pass')[0])} passes"
         lines = lines_of(empty[0], key="made") + lines_of(empty[0])
     else:
-        why = f"{len(facts.all('forward')[0])} calls of a model, no backward pass"
-        lines = lines_of(*facts.any("forward")[:1])
+        why = f"{len(facts.of_each_rank('forward')[0])} calls of a model, no backward pass"
+        lines = lines_of(*facts.of_any_rank("forward")[:1])
     yield Finding(
         "no-step-seen",
         LIKELY,
@@ -231,7 +231,7 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
 )
 
 
-def judged(facts: Facts) -> list[Finding]:
+def evaluate_rules(facts: Facts) -> list[Finding]:
     """The findings of all rules, the worst first; of a cause and its symptoms, the cause."""
     found = [finding for rule in RULES for finding in rule(facts)]
     hidden = {rule for finding in found for rule in HIDES.get(finding.rule, ())}

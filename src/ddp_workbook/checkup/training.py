@@ -19,7 +19,7 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ddp_workbook.checkup.losses import shape_of_loss
+from ddp_workbook.checkup.losses import loss_divisor
 from ddp_workbook.checkup.notes import (
     Notes,
     digest,
@@ -39,7 +39,7 @@ class EnoughSeen(BaseException):
     """Ends the script after the steps that were to be seen."""
 
 
-class Training:
+class TrainingObserver:
     """Notes calls of models, backward passes and steps of one rank."""
 
     def __init__(self, notes: Notes, steps: int):
@@ -212,7 +212,7 @@ class Training:
     @unseen
     def _before_backward(self, tensors: Any) -> None:
         first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
-        divisor, means = shape_of_loss(first)
+        divisor, means = loss_divisor(first)
         sync = {str(self._number(w)): w.require_backward_grad_sync for w in self.wrappers}
         self.notes.write("backward", divisor=divisor, means=means, sync=sync, lines=lines())
 
@@ -250,7 +250,7 @@ class Training:
         if id(optimizer) not in self.numbers:
             self._number(optimizer)
             self.optimizers.append(optimizer)
-        parameters = held(optimizer)
+        parameters = optimizer_parameters(optimizer)
         known = {id(p): name for m in self.models for name, p in m.named_parameters()}
         wrappers = [self._number(w) for w in self.wrappers if set(map(id, parameters)) & ids(w)]
         self.inside.calls.append("step")
@@ -279,7 +279,10 @@ class Training:
 
     @unseen
     def _note_weights(self, optimizer: Optimizer) -> None:
-        facts = {"optimizer": self._number(optimizer), "weights": hashes(held(optimizer))}
+        facts = {
+            "optimizer": self._number(optimizer),
+            "weights": hashes(optimizer_parameters(optimizer)),
+        }
         self.notes.write("stepped", **facts)
 
     def leave(self) -> None:
@@ -335,7 +338,7 @@ class Training:
 class Calls(Recorder):
     """Notes every call that communicates, and writes to parameters outside of steps."""
 
-    def __init__(self, training: Training):
+    def __init__(self, training: TrainingObserver):
         super().__init__([])
         self.training = training
 
@@ -391,7 +394,7 @@ def ids(module: nn.Module) -> set[int]:
     return {id(parameter) for parameter in module.parameters()}
 
 
-def held(optimizer: Optimizer) -> list[torch.Tensor]:
+def optimizer_parameters(optimizer: Optimizer) -> list[torch.Tensor]:
     """The parameters of an optimizer."""
     return list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
 

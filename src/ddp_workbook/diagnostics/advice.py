@@ -10,7 +10,7 @@ from ddp_workbook.diagnostics.evidence import State
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, entered, ranks_in_words
 from ddp_workbook.diagnostics.positions import WITH_ITS_RESULT, Position
 from ddp_workbook.diagnostics.user_code import is_cell
-from ddp_workbook.source_tree import parsed
+from ddp_workbook.source_tree import parse_source
 
 LACKS_GPU = re.compile(
     "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
@@ -263,7 +263,7 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
         if all(p.handled for p in elsewhere) and not all(p.handled for p in waiting):
             absent += f" {'It is' if len(elsewhere) == 1 else 'They are'} handling an error."
         return f"{absent} {for_lines(elsewhere)}"
-    if any(p.transfers for p in waiting) or not (calls or found):
+    if any(p.is_point_to_point for p in waiting) or not (calls or found):
         return PAIRS  # no call: `work.wait()`; the flight records would show a collective
     if Kind.TENSORS in kinds:
         return UNLIKE_TENSORS
@@ -293,7 +293,7 @@ def only_transfers(waiting: Sequence[Position], found: Sequence[Mismatch]) -> bo
     A call without a name is `work.wait()`; if it were a collective's, there would be a mismatch.
     """
     there = [p for p in waiting if p.communicates]
-    return bool(there) and all(p.transfers or not (p.call or found) for p in there)
+    return bool(there) and all(p.is_point_to_point or not (p.call or found) for p in there)
 
 
 def for_lines(positions: Sequence[Position]) -> str:
@@ -309,7 +309,7 @@ def in_loop(path: str, line: int) -> bool:
     """True if this line of the file is in a `for` or `while`, or is its first line."""
     linecache.checkcache(path)
     try:
-        tree = parsed("".join(linecache.getlines(path)))
+        tree = parse_source("".join(linecache.getlines(path)))
     except (ValueError, SyntaxError, RecursionError, MemoryError):
         return False
     loops = (node for node in ast.walk(tree) if isinstance(node, ast.For | ast.While))

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from ddp_workbook.diagnostics import advice
 from ddp_workbook.diagnostics import source as source_of
 from ddp_workbook.diagnostics.evidence import Evidence
-from ddp_workbook.diagnostics.positions import standing
+from ddp_workbook.diagnostics.positions import position_from_stack
 
 ALONE = (
     "No rank called init_process_group: the script ran {ranks} times, and nothing shows that the "
@@ -36,7 +36,7 @@ ASKS_FOR_LOCAL_RANK = re.compile(r"""["']--local[-_]rank["']""")
 LONGEST = 120  # characters shown of the last line
 
 
-def without_a_group(ranks: Sequence[Evidence], source: str) -> str:
+def explain_missing_group(ranks: Sequence[Evidence], source: str) -> str:
     """The facts about a script with this source that ended well; "" if the ranks met."""
     if not any(rank.end.joined for rank in ranks):
         return _never_joined(ranks, source)
@@ -58,7 +58,7 @@ def _never_joined(ranks: Sequence[Evidence], source: str) -> str:
     first = ranks[0]
     sentences = [ALONE.format(ranks=len(ranks))]
     if first.end.left:
-        sentences.append(LEFT.format(place=standing(first, first.end.left).place))
+        sentences.append(LEFT.format(place=position_from_stack(first, first.end.left).place))
     if calls := source_of.first_calls(source, JOINING):
         line, call = min((line, name) for name, line in calls.items())
         sentences.append(NOT_REACHED.format(call=call, line=line))

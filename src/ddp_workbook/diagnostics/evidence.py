@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ddp_workbook.diagnostics.handling import Handled, ThreadError
+from ddp_workbook.diagnostics.handled_errors import HandledError, ThreadError
 
 Frame = tuple[str, int, str]  # file, line, function
 
@@ -76,9 +76,9 @@ class Evidence:
     outcome: Outcome | None = None
     stack: list[Frame] = field(default_factory=list)
     record: dict | None = None
-    handled: Handled | None = None
+    handled: HandledError | None = None
     thread_error: ThreadError | None = None
-    said: Sequence[str] = ()  # the last lines that it printed
+    last_lines: Sequence[str] = ()  # the last lines that it printed
     size: int = 0
 
     @property

@@ -13,12 +13,12 @@ from typing import Any
 import torch
 
 from ddp_workbook.diagnostics.evidence import Frame
-from ddp_workbook.diagnostics.handling import handled_before
+from ddp_workbook.diagnostics.handled_errors import error_handled_during
 from ddp_workbook.diagnostics.source import places
 from ddp_workbook.diagnostics.user_code import is_machinery, is_own, package, short
 from ddp_workbook.errors import Unsendable
 
-LONGEST = 1500  # characters kept of a message
+MAX_MESSAGE_CHARS = 1500  # characters kept of a message
 DEEPEST = 100  # frames kept
 INNERMOST = 3  # frames of libraries shown of an error that has none of the reader's
 MOST_PACKAGES = 3  # named in the line for frames of libraries
@@ -51,14 +51,14 @@ def as_data(error: BaseException) -> dict:
     waited = lost_peer(error) or timed_out(error)
     return {
         "type": name,
-        "reason": cut(f"{name}: {text}" if text else name, LONGEST),
-        "traceback": cut("".join(pages.format()).rstrip(), 3 * LONGEST),
+        "reason": cut(f"{name}: {text}" if text else name, MAX_MESSAGE_CHARS),
+        "traceback": cut("".join(pages.format()).rstrip(), 3 * MAX_MESSAGE_CHARS),
         "lost_peer": any(map(lost_peer, chain(error))),
         "waited": any(lost_peer(e) or timed_out(e) for e in chain(error)),
         "unsendable": isinstance(error, Unsendable),
-        "arguments": [cut(arg, LONGEST) for arg in error.args if type(arg) is str],
+        "arguments": [cut(arg, MAX_MESSAGE_CHARS) for arg in error.args if type(arg) is str],
         "frames": frames(error),
-        "handled": handled_before(error) if waited else None,
+        "handled": error_handled_during(error) if waited else None,
         "places": places([*chain(error)]),
         "gpus": torch.cuda.device_count(),
     }

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, Trail, span_of
+from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, VisitedNodes, span_of
 
 GUARD = "put it and what uses it under `if torch.cuda.is_available():`"
 CLOCK = "measure with time.perf_counter()"
@@ -273,10 +273,10 @@ class Finder:
     # Where the file chooses a device or a backend
 
     def _chosen(
-        self, node: ast.expr, mend: Callable[[ast.expr], str], trail: Trail | None = None
+        self, node: ast.expr, mend: Callable[[ast.expr], str], trail: VisitedNodes | None = None
     ) -> Iterator[Edit]:
         """Where `node` gets a value that needs a GPU, without a condition; `mend` replaces it."""
-        trail = trail or Trail()
+        trail = trail or VisitedNodes()
         if trail.ends_at(node) or self.source.guard(node, self.asks_for_gpu) is not None:
             return
         if new := mend(node):
@@ -334,9 +334,9 @@ class Finder:
                 return '"gloo"'
         return ""
 
-    def _is_number(self, node: ast.expr, trail: Trail | None = None) -> bool:
+    def _is_number(self, node: ast.expr, trail: VisitedNodes | None = None) -> bool:
         """True for the number of a GPU: an integer, or a variable called like one."""
-        trail = trail or Trail()
+        trail = trail or VisitedNodes()
         if trail.ends_at(node):
             return False
         match node:
@@ -365,9 +365,9 @@ class Finder:
     def _is_count(self, node: ast.expr) -> bool:
         return any(self._calls(one, COUNTS) for one in (node, *self.source.values(node)))
 
-    def _known(self, test: ast.expr, trail: Trail | None = None) -> bool | None:
+    def _known(self, test: ast.expr, trail: VisitedNodes | None = None) -> bool | None:
         """Whether a condition holds if there is no GPU; None if that depends on anything else."""
-        trail = trail or Trail()
+        trail = trail or VisitedNodes()
         if trail.ends_at(test):
             return None
         match test:

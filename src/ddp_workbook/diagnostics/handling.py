@@ -14,11 +14,11 @@ from typing import Any
 from ddp_workbook.diagnostics.user_code import is_own
 
 PLAIN = (str, int, float, bool, bytes, type(None))  # Python's own code turns them into text
-LONGEST = 1500  # characters of an error's text
+MAX_ERROR_CHARS = 1500  # characters of an error's text
 
 
 @dataclass(frozen=True)
-class Handled:
+class HandledError:
     """An error that the worker was handling when it was asked where it stands, or when it failed.
 
     `file` and `line` are the reader's line that raised it.
@@ -42,7 +42,7 @@ class ThreadError:
 # In a rank
 
 
-def handled_by(thread: int) -> Handled | None:
+def error_handled_by(thread: int) -> HandledError | None:
     """The error that this thread is handling, if a line of the reader's raised it.
 
     Another thread asks, which must not be held up: so this calls no code of the reader's.
@@ -53,12 +53,12 @@ def handled_by(thread: int) -> Handled | None:
     return _described(error)
 
 
-def handled_before(error: BaseException) -> Handled | None:
+def error_handled_during(error: BaseException) -> HandledError | None:
     """The error of the reader's during whose handling `error` was raised."""
     return None if error.__cause__ else _described(error.__context__)
 
 
-def that_ended_a_thread(error: BaseException | None) -> ThreadError | None:
+def thread_error_of(error: BaseException | None) -> ThreadError | None:
     """The error as plain data, if a line of the reader's raised it; sys.exit is no error there."""
     if error is None or isinstance(error, SystemExit):
         return None
@@ -72,7 +72,7 @@ def _own_line(error: BaseException) -> tuple[FrameType, int] | None:
     return next(((f, line) for f, line in stack if is_own(f.f_code.co_filename)), None)
 
 
-def _described(error: BaseException | None) -> Handled | None:
+def _described(error: BaseException | None) -> HandledError | None:
     if error is None or isinstance(error, GeneratorExit):  # that closes a generator
         return None
     own = _own_line(error)
@@ -80,7 +80,7 @@ def _described(error: BaseException | None) -> Handled | None:
         return None
     code = _attribute(SystemExit, "code", error) if isinstance(error, SystemExit) else 1
     succeeds = code is None or (type(code) is int and code == 0)
-    return Handled(reason_of(error), own[0].f_code.co_filename, own[1], succeeds)
+    return HandledError(reason_of(error), own[0].f_code.co_filename, own[1], succeeds)
 
 
 def reason_of(error: BaseException) -> str:
@@ -96,9 +96,9 @@ def reason_of(error: BaseException) -> str:
         compiled = isinstance(kind.__str__, WrapperDescriptorType)
         if compiled and all(type(part) in PLAIN for part in parts):
             text = kind.__str__(error)
-            return f"{kind.__name__}: {text}"[:LONGEST] if text else kind.__name__
+            return f"{kind.__name__}: {text}"[:MAX_ERROR_CHARS] if text else kind.__name__
         plain = [repr(a) if type(a) in PLAIN else f"<{type(a).__name__}>" for a in arguments]
-        return f"{kind.__name__}({', '.join(plain)})"[:LONGEST]
+        return f"{kind.__name__}({', '.join(plain)})"[:MAX_ERROR_CHARS]
     return kind.__name__
 
 

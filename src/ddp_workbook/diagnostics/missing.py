@@ -31,7 +31,7 @@ WRONG_CALL = re.compile(
 )
 
 
-def look_at(error: dict) -> list[str]:
+def suggest_edits(error: dict) -> list[str]:
     """The lines to change if something is missing; [] if the error has another cause.
 
     `error` is an exception as `exceptions.as_data` describes it.

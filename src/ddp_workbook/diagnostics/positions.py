@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from ddp_workbook.diagnostics.evidence import Evidence, Frame, State
-from ddp_workbook.diagnostics.handling import Handled
+from ddp_workbook.diagnostics.handled_errors import HandledError
 from ddp_workbook.diagnostics.user_code import FINISHED_IN, is_machinery, is_own, short
 
 # Frames between the reader's line and the function that the line calls.
@@ -28,7 +28,7 @@ COMMUNICATION = tuple(
 )
 # Not once it has compiled.
 COMPILING = os.sep + os.path.join("torch", "_dynamo", "convert_frame.py")
-TRANSFERS = {  # not collectives: the other rank makes the opposite call
+POINT_TO_POINT_CALLS = {  # not collectives: the other rank makes the opposite call
     *("send", "isend", "send_object_list", "recv", "irecv", "recv_object_list"),
     "batch_isend_irecv",
 }
@@ -51,7 +51,9 @@ class Position:
     line: int = 0
     call: str = ""  # the library's function that the reader's line called, if any
     source: str = ""  # the file of that function
-    handled: Handled | None = None  # the error that the rank handles there, or did as it failed
+    handled: HandledError | None = (
+        None  # the error that the rank handles there, or did as it failed
+    )
     size: int = 0
 
     @property
@@ -78,10 +80,10 @@ class Position:
         return self.state is State.AT_LINE and ".wait(" in self.text
 
     @property
-    def transfers(self) -> bool:
+    def is_point_to_point(self) -> bool:
         """True if the rank waits in a call of TRANSFERS, or its line waits for one."""
         waits = self.waits_for_a_work and WAITS_FOR_A_TRANSFER.search(self.text)
-        return self.call in TRANSFERS or bool(waits)
+        return self.call in POINT_TO_POINT_CALLS or bool(waits)
 
     @property
     def text(self) -> str:
@@ -122,14 +124,14 @@ def position(evidence: Evidence) -> Position:
         handled = evidence.outcome.error.get("handled")
         return Position(evidence.rank, evidence.outcome.ending, handled=handled)
     if evidence.stack:
-        return replace(standing(evidence), handled=evidence.handled)
+        return replace(position_from_stack(evidence), handled=evidence.handled)
     if evidence.phase is State.SENDING:  # an answer would come behind the result
         return Position(evidence.rank, State.SENDING, size=evidence.size)
     silent = evidence.phase is not State.STARTING
     return Position(evidence.rank, State.SILENT if silent else State.STARTING)
 
 
-def standing(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Position:
+def position_from_stack(evidence: Evidence, frames: Sequence[Frame] | None = None) -> Position:
     """What the reader's innermost line is doing, from frames (innermost first)."""
     frames = evidence.stack if frames is None else frames
     index = next((i for i, (file, _, _) in enumerate(frames) if is_own(file)), None)

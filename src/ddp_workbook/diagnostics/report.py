@@ -8,18 +8,23 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ddp_workbook.diagnostics import advice, missing
+from ddp_workbook.diagnostics import advice, missing_requirements
 from ddp_workbook.diagnostics.evidence import Evidence, State
-from ddp_workbook.diagnostics.handling import ThreadError
+from ddp_workbook.diagnostics.handled_errors import ThreadError
 from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, mismatches, ranks_in_words
-from ddp_workbook.diagnostics.positions import Position, line_in_words, position, standing
-from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
+from ddp_workbook.diagnostics.positions import (
+    Position,
+    line_in_words,
+    position,
+    position_from_stack,
+)
+from ddp_workbook.errors import HangUndecided, Proof, RankFailed, RanksHung
 
 MOST_ROWS = 16
 LONGEST_TITLE = 200  # characters of an error's text in the first line; the traceback has it all
 HOW_THEY_HANG = {
     Proof.TIME: "{who} did not finish within {seconds:g} s and {were} stopped.",
-    Proof.STANDSTILL: "{who} waited for other ranks, and nothing moved for {seconds:.1f} s.",
+    Proof.DEADLOCK: "{who} waited for other ranks, and nothing moved for {seconds:.1f} s.",
     Proof.IDLE: "{who} did not finish, and nothing moved for {seconds:.1f} s.",
     Proof.PROCESSOR_TIME: "{who} did not finish; rank {rank} computed for {seconds:.1f} s "
     "of processor time.",
@@ -36,7 +41,7 @@ TOO_BUSY = (
 )
 ABORTED = -signal.SIGABRT  # what gloo does to a rank whose peer sends something of another size
 LEFT_WITH_A_CODE = re.compile(r"SystemExit: -?\d+$")
-LAST_WORDS = 3  # lines shown of what a rank printed before it left
+MAX_OUTPUT_LINES = 3  # lines shown of what a rank printed before it left
 SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # a line of PyTorch's own code
 
 
@@ -74,13 +79,13 @@ def hang(
         rank=rank,
         reason=title,
         positions=places,
-        missed=found,
+        mismatches=found,
     )
 
 
-def too_busy(seconds: float) -> TooBusyToTell:
+def too_busy(seconds: float) -> HangUndecided:
     """The error for a launch that neither ended nor proved to hang in `seconds`."""
-    return TooBusyToTell(TOO_BUSY.format(seconds=seconds), seconds=seconds)
+    return HangUndecided(TOO_BUSY.format(seconds=seconds), seconds=seconds)
 
 
 def positions_page(ranks: Sequence[Evidence], title: str) -> str:
@@ -157,7 +162,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     lines += _also(
         sum(rank.end.error.get("reason") == error["reason"] for rank in others if rank.failed)
     )
-    own = replace(standing(first, error["frames"]), handled=error["handled"])
+    own = replace(position_from_stack(first, error["frames"]), handled=error["handled"])
     places, found, transfer = [own], [], ""
     if error["waited"]:
         theirs = [position(rank) for rank in others]
@@ -174,7 +179,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         or transfer
         or advice.for_error(error["type"], error["reason"], own.file)
     )
-    lines += _look_at(*(missing.look_at(error) or [sentence]))
+    lines += _look_at(*(missing_requirements.suggest_edits(error) or [sentence]))
     return RankFailed(
         "\n".join(lines),
         rank=first.rank,
@@ -183,7 +188,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         arguments=error["arguments"],
         traceback=error["traceback"],
         positions=places,
-        missed=found,
+        mismatches=found,
     )
 
 
@@ -191,7 +196,7 @@ def _said(rank: Evidence) -> list[str]:
     """The last lines that a rank printed: those of its parser's usage, or a few."""
     lines = [line.rstrip() for line in rank.said if line.strip()]
     starts = [number for number, line in enumerate(lines) if advice.USAGE.match(line)]
-    return lines[starts[-1] :] if starts else lines[-LAST_WORDS:]
+    return lines[starts[-1] :] if starts else lines[-MAX_OUTPUT_LINES:]
 
 
 def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
@@ -230,7 +235,7 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         theirs = []  # where they stand, or stood when they ended
         for rank in others:
             frames = (rank.end.error.get("frames") or rank.stack) if rank.failed else None
-            theirs.append(standing(rank, frames) if frames else position(rank))
+            theirs.append(position_from_stack(rank, frames) if frames else position(rank))
         if {(p.file, p.line) for p in theirs if p.file} - {(place.file, place.line)}:
             lines += _rows(theirs)
             sentence = advice.TWO_CALLS
@@ -245,7 +250,7 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
 
 
 def _where_it_died(rank: Evidence) -> Position | None:
-    return standing(rank) if rank.stack else None
+    return position_from_stack(rank) if rank.stack else None
 
 
 def _death(rank: Evidence) -> tuple | None:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ddp_workbook.diagnostics.user_code import is_own
-from ddp_workbook.source_tree import parsed
+from ddp_workbook.source_tree import parse_source
 
 LARGEST = 200_000  # bytes of a file that is read
 MOST_PLACES = 20  # frames kept of an error
@@ -103,7 +103,7 @@ def first_calls(text: str, names: Sequence[str]) -> dict[str, int]:
     found: dict[str, int] = {}
     if not any(name in text for name in names):
         return found
-    for node in ast.walk(parsed(text)):
+    for node in ast.walk(parse_source(text)):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if name in names:
@@ -111,7 +111,7 @@ def first_calls(text: str, names: Sequence[str]) -> dict[str, int]:
     return found
 
 
-class Trail:
+class VisitedNodes:
     """The expressions that a search has followed, to end loops such as `x = x + 1`."""
 
     def __init__(self) -> None:
@@ -128,7 +128,7 @@ class Source:
     """One file of the reader's."""
 
     def __init__(self, text: str):
-        self.text, self.tree = text, parsed(text)
+        self.text, self.tree = text, parse_source(text)
         self.nodes = list(ast.walk(self.tree))
         self.parents = {child: node for node in self.nodes for child in ast.iter_child_nodes(node)}
         self.functions = {n.name: n for n in self.nodes if isinstance(n, ast.FunctionDef)}
@@ -206,9 +206,9 @@ class Source:
             self.names[scope] = set(_names(scope))
         return self.names[scope]
 
-    def asks(self, test: ast.AST, question: Question, trail: Trail | None = None) -> bool:
+    def asks(self, test: ast.AST, question: Question, trail: VisitedNodes | None = None) -> bool:
         """True for a condition that asks this question, itself or by a variable that holds it."""
-        trail = trail or Trail()
+        trail = trail or VisitedNodes()
         if trail.ends_at(test):
             return False
         match test:
@@ -275,7 +275,7 @@ class Source:
 
     def mentions(self, node: ast.AST, question: Question) -> ast.AST | None:
         """The part of the expression that asks this question, perhaps in a variable."""
-        waiting, trail = [node], Trail()
+        waiting, trail = [node], VisitedNodes()
         while waiting:
             part = waiting.pop()
             if question(part):

@@ -37,8 +37,8 @@ CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `notebook.cells` names them
 HIDDEN = [*MACHINERY]  # folders whose frames no report shows
 NAMES: dict[str, str] = {}  # file -> its name in reports
 FINISHED_IN: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
-SEEN_FROM = [os.curdir]  # the folder from which files are named
-OF_WORKERS: set[str] = set()  # folders of the workers that this kernel has launched
+BASE_FOLDER = [os.curdir]  # the folder from which files are named
+WORKER_FOLDERS: set[str] = set()  # folders of the workers that this kernel has launched
 
 
 def hide(folder: str) -> None:
@@ -48,13 +48,13 @@ def hide(folder: str) -> None:
         HIDDEN.append(folder)
 
 
-def wait_in(function: Callable) -> Callable:
+def mark_finished_wait(function: Callable) -> Callable:
     """Make a rank inside this function count as one that has returned."""
     FINISHED_IN.add((function.__code__.co_filename, function.__name__))
     return function
 
 
-def call_it(file: str, name: str) -> None:
+def set_display_name(file: str, name: str) -> None:
     """Make the reports of this process call `file` by this name."""
     NAMES[file] = name
 
@@ -64,8 +64,8 @@ def add_worker(file: str | None) -> None:
     if not file or file.startswith(BOOK):
         return
     folder = os.path.dirname(os.path.realpath(file))
-    if folder not in OF_WORKERS:
-        OF_WORKERS.add(folder)
+    if folder not in WORKER_FOLDERS:
+        WORKER_FOLDERS.add(folder)
         _is_installed.cache_clear()
 
 
@@ -92,7 +92,7 @@ def _is_installed(file: str, here: str) -> bool:
     if INSTALLED.search(file):  # before links are followed: some installers only make links
         return True
     own = set()  # the current folder, those of the workers, and the project around each
-    for start in map(Path, filter(None, (here, *OF_WORKERS))):
+    for start in map(Path, filter(None, (here, *WORKER_FOLDERS))):
         around = (start, *start.parents)
         projects = (one for one in around if any(os.path.exists(one / p) for p in PROJECT))
         own |= {start, next(projects, start)}
@@ -137,9 +137,9 @@ def package(file: str) -> str:
     return os.path.splitext(inside.split(os.sep)[0])[0]
 
 
-def see_from(folder: str) -> None:
+def set_base_folder(folder: str) -> None:
     """Make the reports of this process name files as seen from here, wherever it goes."""
-    SEEN_FROM[:] = [folder]
+    BASE_FOLDER[:] = [folder]
 
 
 def is_cell(file: str) -> bool:
@@ -155,7 +155,7 @@ def short(file: str) -> str:
         return "cell"
     with_folder = os.path.join(*file.split(os.sep)[-2:])
     try:
-        relative = os.path.relpath(file, SEEN_FROM[-1])
+        relative = os.path.relpath(file, BASE_FOLDER[-1])
     except (OSError, ValueError):  # the current folder is gone; another drive on Windows
         return with_folder
     return with_folder if relative.startswith("..") else relative

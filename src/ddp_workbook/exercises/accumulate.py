@@ -24,7 +24,7 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ddp_workbook.exercises import Look, OnRanks, body, edit
+from ddp_workbook.exercises import Comparison, DistributedCheck, body, edit
 from ddp_workbook.exercises.judging.micro_batches import (
     SHARED_MISTAKES,
     in_ddp,
@@ -104,48 +104,48 @@ def seen_of(_: None, ddp: DistributedDataParallel, __: list, optimizer: Optimize
 DIVIDED = "(loss / len(micro_batches))"
 LESS = "optimizer.param_groups[0]['lr'] /= len(micro_batches)\n    optimizer.step()"
 MORE = "\n    optimizer.param_groups[0]['lr'] *= len(micro_batches)"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: [Step(0, 3, 2), Step(1, 1, 4), Step(2, 2, 3, torch.optim.AdamW)],
-    called=lambda step: (
+    call_text=lambda step: (
         f"accumulate(ddp, micro_batches, optimizer), with {step.optimizer.__name__} and "
         f"{step.batches} micro-batch{'es' * (step.batches > 1)} of {step.rows} rows on each rank"
     ),
-    given=arguments,
+    make_args=arguments,
     observe=seen_of,
-    looks=[
-        Look(
-            of=lambda seen: [what for what, _ in seen.actual["noted"]],
-            right=lambda step: ["forward", "backward"] * step.batches + ["step"],
-            otherwise="Which of these calls is missing, or comes too often?",
+    comparisons=[
+        Comparison(
+            select=lambda obs: [what for what, _ in obs.actual["noted"]],
+            expected=lambda step: ["forward", "backward"] * step.batches + ["step"],
+            hint="Which of these calls is missing, or comes too often?",
             actual="on rank {rank}: {value}",
-            required="{right}",
-            words=", ".join,
+            required="{expected}",
+            show=", ".join,
         ),
-        Look(
-            of=lambda seen: seen.actual["weights"],
-            otherwise="Which micro-batches of which ranks are in this step, and by what is each "
+        Comparison(
+            select=lambda obs: obs.actual["weights"],
+            hint="Which micro-batches of which ranks are in this step, and by what is each "
             "divided?",
             actual="the weights are {value} {where}",
-            required="{right} {there}",
+            required="{expected} {there}",
         ),
         sent_once(
             BEGIN,
             "Which lines sent that? DDP does it in a backward outside of no_sync.",
         ),
-        Look(
-            of=lambda seen: ("forward", True) in seen.actual["noted"],
-            right=True,
-            otherwise="Is the averaging done by hand? DDP does it while backward is still "
+        Comparison(
+            select=lambda obs: ("forward", True) in obs.actual["noted"],
+            expected=True,
+            hint="Is the averaging done by hand? DDP does it while backward is still "
             "computing. Which forward must be outside of no_sync?",
             actual="the right weights, but no backward on rank {rank} has let DDP send",
             required="DDP sends the gradients",
         ),
-        Look(
-            of=lambda seen: seen.actual["settings"],
-            right={"the learning rate": RATE, "ddp.require_backward_grad_sync": True},
-            otherwise="The caller's next steps depend on this setting. Which line changes it?",
+        Comparison(
+            select=lambda obs: obs.actual["settings"],
+            expected={"the learning rate": RATE, "ddp.require_backward_grad_sync": True},
+            hint="The caller's next steps depend on this setting. Which line changes it?",
             actual="the right weights, but {part} is {value} afterwards",
-            required="{part} is {right}, as before",
+            required="{part} is {expected}, as before",
         ),
     ],
     mistakes={
@@ -195,6 +195,6 @@ CHECK = OnRanks(
             "optimizer.step()", "optimizer.zero_grad()\n    optimizer.step()"
         ),
     },
-    proves="the weights of one process after 1 to 3 micro-batches a rank with SGD and AdamW, every "
-    "gradient sent once, at 1 to 4 ranks",
+    on_pass="the weights of one process after 1 to 3 micro-batches a rank with SGD and AdamW, "
+    "every gradient sent once, at 1 to 4 ranks",
 )

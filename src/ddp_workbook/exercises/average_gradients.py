@@ -16,7 +16,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, When, edit
+from ddp_workbook.exercises import Comparison, DistributedCheck, Edit, Observation, Pattern, edit
+from ddp_workbook.exercises.judging.equality import values_equal
 from ddp_workbook.exercises.judging.gradients import (
     WEIGHTS_STAY,
     Gradients,
@@ -26,7 +27,6 @@ from ddp_workbook.exercises.judging.gradients import (
     weights_and_gradients,
     where_they_held,
 )
-from ddp_workbook.exercises.judging.same import same
 
 MINUTES = 8
 HINTS = [
@@ -104,33 +104,32 @@ def of_each(send: str, then: str) -> Edit:
     )
 
 
-def some_as_before(seen: Seen) -> bool:
+def some_as_before(obs: Observation) -> bool:
     """Whether every gradient that is not the mean is what this rank has held."""
-    held = seen.case.held[seen.rank]
+    held = obs.case.held[obs.rank]
     return all(
-        same(actual, seen.right[name]) or same(actual, held[name])
-        for name, actual in seen.value.items()
+        values_equal(actual, obs.expected[name]) or values_equal(actual, held[name])
+        for name, actual in obs.value.items()
     )
 
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=calls,
-    called=lambda call, part: f"average_gradients(model){where_they_held(call.held, part)}",
-    given=arguments,
+    call_text=lambda call, part: f"average_gradients(model){where_they_held(call.held, part)}",
+    make_args=arguments,
     observe=weights_and_gradients,
-    looks=[
+    comparisons=[
         WEIGHTS_STAY,
-        Look(
-            of=lambda seen: seen.actual["gradients"],
-            right=lambda call: mean(call.held),
+        Comparison(
+            select=lambda obs: obs.actual["gradients"],
+            expected=lambda call: mean(call.held),
             mistakes={
                 "This gradient is as it was. Is the mean written into .grad itself, and does your "
-                "loop reach all: inner modules, each dtype, and what follows a None?": When(
+                "loop reach all: inner modules, each dtype, and what follows a None?": Pattern(
                     some_as_before
                 ),
             },
-            otherwise="Which of the ranks' gradients are in this one, how often, and divided by "
-            "what?",
+            hint="Which of the ranks' gradients are in this one, how often, and divided by what?",
         ),
     ],
     mistakes={
@@ -185,6 +184,6 @@ CHECK = OnRanks(
         "If shapes or dtypes differ, gloo aborts the process. A set has another order in each "
         "process.",
     },
-    proves="every gradient is the mean of the ranks' gradients, weights and frozen parameters are "
+    on_pass="every gradient is the mean of the ranks' gradients, weights and frozen parameters are "
     "as they were, at 1 to 4 ranks",
 )

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, body, edit
-from ddp_workbook.exercises.judging.unordered import Unordered
+from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, body, edit
+from ddp_workbook.exercises.judging.set_order import RankOrderedSet
 
 MINUTES = 10
 HINTS = [
@@ -75,7 +75,7 @@ def held(call: int, rank: int) -> dict[str, Tensor]:
 
 def model_of(case: list[dict], rank: int) -> tuple[Small]:
     """The argument of a call: a model that remembers its tensors and their memory."""
-    Unordered.mixed = True  # a set of names has another order in each process
+    RankOrderedSet.reverse_on_odd_ranks = True  # a set of names has another order in each process
     model = Small()
     for name, value in case[rank].items():
         model.content()[name].data.copy_(value)
@@ -114,15 +114,15 @@ def identical(one: Any, other: dict | Tensor) -> bool:
     return bool((equal | (one.isnan() & other.isnan())).all())
 
 
-def first_wrong(seen: Seen) -> str:
+def first_wrong(obs: Observation) -> str:
     """The name of the first tensor that is wrong."""
-    return next(one for one in CONTENT if not identical(seen.value[one], seen.right[one]))
+    return next(one for one in CONTENT if not identical(obs.value[one], obs.expected[one]))
 
 
-def skipped(seen: Seen) -> bool:
+def skipped(obs: Observation) -> bool:
     """Whether the first tensor that is wrong is as it was, and another one is not."""
-    own, name = seen.case[seen.rank], first_wrong(seen)
-    return identical(seen.value[name], own[name]) and not identical(seen.value, own)
+    own, name = obs.case[obs.rank], first_wrong(obs)
+    return identical(obs.value[name], own[name]) and not identical(obs.value, own)
 
 
 def where_they_held(case: list[dict], name: str) -> str:
@@ -134,33 +134,32 @@ def where_they_held(case: list[dict], name: str) -> str:
 EVERYTHING = "(*model.parameters(), *model.buffers())"
 SENT = "dist.broadcast(tensor.detach(), src=0)"
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: [[held(call, rank) for rank in range(size)] for call in (0, 1)],
-    called=lambda case, name: f"broadcast_parameters(model){where_they_held(case, name)}",
-    given=model_of,
+    call_text=lambda case, name: f"broadcast_parameters(model){where_they_held(case, name)}",
+    make_args=model_of,
     observe=seen_of,
-    looks=[
-        Look(
-            of=lambda seen: seen.actual["changes"],
-            right=dict.fromkeys(CONTENT, ""),
-            otherwise="The optimizer, and whatever else holds a tensor, goes on with the old one. "
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual["changes"],
+            expected=dict.fromkeys(CONTENT, ""),
+            hint="The optimizer, and whatever else holds a tensor, goes on with the old one. "
             "Where do the numbers that arrive go, and which line changes more than numbers?",
             actual="{part} {value} on rank {rank}",
             required="the same tensor as before: only its numbers change",
-            words=str,
+            show=str,
         ),
-        Look(
-            of=lambda seen: seen.actual["values"],
-            right=lambda case: case[0],
+        Comparison(
+            select=lambda obs: obs.actual["values"],
+            expected=lambda case: case[0],
             mistakes={
-                "Something else has come to rank {rank}, but not this. Which line skips it?": When(
-                    skipped
-                ),
+                "Something else has come to rank {rank}, but not this. Which line skips "
+                "it?": Pattern(skipped),
             },
-            otherwise="Which rank's numbers are in this tensor, and what has your function "
+            hint="Which rank's numbers are in this tensor, and what has your function "
             "calculated with them?",
-            same=identical,
-            words=lambda value: str(value.tolist() if isinstance(value, Tensor) else value),
+            equal=identical,
+            show=lambda value: str(value.tolist() if isinstance(value, Tensor) else value),
         ),
     ],
     mistakes={
@@ -213,6 +212,6 @@ CHECK = OnRanks(
     errors={
         "leaf Variable": "You fill a parameter. How do you keep autograd from recording that?",
     },
-    proves="every parameter and buffer has rank 0's values, bit for bit and in its old memory, at "
+    on_pass="every parameter and buffer has rank 0's values, bit for bit and in its old memory, at "
     "1 to 4 ranks",
 )

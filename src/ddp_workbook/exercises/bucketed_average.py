@@ -22,7 +22,8 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, edit
+from ddp_workbook.exercises import Comparison, DistributedCheck, Edit, Observation, edit
+from ddp_workbook.exercises.judging.comm_comparisons import calls_only
 from ddp_workbook.exercises.judging.gradients import (
     WEIGHTS_STAY,
     Gradients,
@@ -32,7 +33,6 @@ from ddp_workbook.exercises.judging.gradients import (
     weights_and_gradients,
     where_they_held,
 )
-from ddp_workbook.exercises.judging.wire_looks import calls_only
 
 MINUTES = 20
 HINTS = [
@@ -114,13 +114,13 @@ def arguments(call: Step, rank: int) -> tuple[nn.Module, int]:
     return MODEL, call.cap
 
 
-def sent(seen: Seen) -> list[int]:
+def sent(obs: Observation) -> list[int]:
     """Bytes of each operation; a rank alone needs to send nothing."""
-    alone = seen.size == 1 and not seen.wire
-    return seen.case.buckets if alone else [row["bytes"] for row in seen.wire]
+    alone = obs.size == 1 and not obs.communication
+    return obs.case.buckets if alone else [row["bytes"] for row in obs.communication]
 
 
-def called(call: Step, name: str) -> str:
+def call_text(call: Step, name: str) -> str:
     """The call, and what it is about: one gradient, or the bytes of all."""
     if name:
         return f"bucketed_average(model, {call.cap}){where_they_held(call.held, name)}"
@@ -147,30 +147,30 @@ def joined(among: str) -> Edit:
     )
 
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=calls,
-    called=called,
-    given=arguments,
+    call_text=call_text,
+    make_args=arguments,
     observe=weights_and_gradients,
-    looks=[
+    comparisons=[
         calls_only(
             "all_reduce",
             required="one all_reduce for each bucket, and nothing else",
-            otherwise="Which collective gives every rank the sum? No other one is needed.",
+            hint="Which collective gives every rank the sum? No other one is needed.",
         ),
-        Look(
-            of=sent,
-            right=lambda call: call.buckets,
-            otherwise="Find the first bucket whose bytes differ. Which gradients are in it, and "
+        Comparison(
+            select=sent,
+            expected=lambda call: call.buckets,
+            hint="Find the first bucket whose bytes differ. Which gradients are in it, and "
             "what ended it?",
             actual="rank {rank} sent {value} bytes",
-            required="{right} bytes on every rank, one all_reduce for each bucket",
+            required="{expected} bytes on every rank, one all_reduce for each bucket",
         ),
         WEIGHTS_STAY,
-        Look(
-            of=lambda seen: seen.actual["gradients"],
-            right=lambda call: mean(call.held),
-            otherwise="Which part of which bucket is this parameter's, and by what is it divided? "
+        Comparison(
+            select=lambda obs: obs.actual["gradients"],
+            expected=lambda call: mean(call.held),
+            hint="Which part of which bucket is this parameter's, and by what is it divided? "
             "Is it the same part on all ranks?",
         ),
     ],
@@ -256,6 +256,6 @@ CHECK = OnRanks(
         ),
         "assigned grad": "Has the part of the bucket the gradient's shape and dtype again?",
     },
-    proves="gradients averaged in the buckets of the task, with caps of 40 and 64 bytes, at 1 to 4 "
-    "ranks",
+    on_pass="gradients averaged in the buckets of the task, with caps of 40 and 64 bytes, at 1 to "
+    "4 ranks",
 )

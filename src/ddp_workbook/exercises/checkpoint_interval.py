@@ -16,8 +16,8 @@ Return a dict with two numbers:
 
 from typing import NamedTuple
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, edit
-from ddp_workbook.exercises.judging.numbers_by_key import form_look, number
+from ddp_workbook.exercises import Comparison, Observation, Pattern, SingleProcessCheck, edit
+from ddp_workbook.exercises.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 6
 HINTS = [
@@ -58,32 +58,32 @@ ROOT = "(2 * between_failures * save_seconds) ** 0.5"
 LOST = "save_seconds / interval + interval / (2 * between_failures)"
 
 
-def look(key: str, otherwise: str, unit: str = "") -> Look:
+def look(key: str, hint: str, unit: str = "") -> Comparison:
     """One of the two numbers."""
-    return Look(
-        of=lambda seen: number(seen.actual[key]),
+    return Comparison(
+        select=lambda obs: number(obs.actual[key]),
         mistakes={
-            "Is something rounded on the way? Keep the fractions.": When(rounded),
+            "Is something rounded on the way? Keep the fractions.": Pattern(rounded),
         },
-        otherwise=otherwise,
-        actual=lambda seen: f'{seen.value:,.6g} as "{key}"',
-        required=lambda seen: f"{seen.right:,.6g}{unit}",
+        hint=hint,
+        actual=lambda obs: f'{obs.value:,.6g} as "{key}"',
+        required=lambda obs: f"{obs.expected:,.6g}{unit}",
     )
 
 
-def rounded(seen: Seen) -> bool:
+def rounded(obs: Observation) -> bool:
     """Whether the value is the right one with fewer decimals."""
-    return any(seen.value == round(seen.right, decimals) for decimals in range(6))
+    return any(obs.value == round(obs.expected, decimals) for decimals in range(6))
 
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    called=lambda case: (
+    call_text=lambda case: (
         f"checkpoint_interval(save_seconds={case.save_seconds}, gpus={case.gpus}, "
         f"gpu_hours={case.gpu_hours})"
     ),
-    looks=[
-        form_look(("interval", "lost")),
+    comparisons=[
+        form_comparison(("interval", "lost")),
         look(
             "interval",
             "Write down M and C, each with its unit. Are both in seconds, and is M the job's?",
@@ -142,5 +142,5 @@ CHECK = Alone(
         ],
         "This is what is left. What is lost?": edit('"lost": lost', '"lost": 1 - lost'),
     },
-    proves="interval and lost share of five jobs, on 1 to 16,384 GPUs",
+    on_pass="interval and lost share of five jobs, on 1 to 16,384 GPUs",
 )

@@ -20,8 +20,8 @@ There is at least one gradient, and one limit. Do not change the lists.
 from operator import eq
 from typing import NamedTuple
 
-from ddp_workbook.exercises import Alone, Look, When, edit
-from ddp_workbook.exercises.judging.numbers_by_key import form_look, number
+from ddp_workbook.exercises import Comparison, Pattern, SingleProcessCheck, edit
+from ddp_workbook.exercises.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 10
 HINTS = [
@@ -89,34 +89,34 @@ FULL = "held >= limit or made == len(gradients)"
 BEST = "min(limits, key=lambda limit: (arrivals[limit], -limit))"
 
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    given=lambda case: (list(case.gradients), list(case.limits), case.latency, case.speed),
-    called=lambda case: (
+    make_args=lambda case: (list(case.gradients), list(case.limits), case.latency, case.speed),
+    call_text=lambda case: (
         f"choose_bucket({len(case.gradients)} gradients, limits={case.limits}, "
         f"latency={case.latency}, speed={case.speed}), where gradients is {case.gradients}"
     ),
-    looks=[
-        form_look(("limit", "seconds")),
-        Look(
-            of=lambda seen: number(seen.actual["seconds"]),
+    comparisons=[
+        form_comparison(("limit", "seconds")),
+        Comparison(
+            select=lambda obs: number(obs.actual["seconds"]),
             mistakes={
-                "No bucket is there so early. When is the last gradient ready?": When(
-                    lambda seen: seen.value < seen.case.gradients[-1][0]
+                "No bucket is there so early. When is the last gradient ready?": Pattern(
+                    lambda obs: obs.value < obs.case.gradients[-1][0]
                 ),
             },
-            otherwise="Take the limit that you found, and write down for each bucket: its bytes, "
+            hint="Take the limit that you found, and write down for each bucket: its bytes, "
             "when it can begin, when it arrives.",
             actual='{value} as "seconds"',
-            required="{right}",
+            required="{expected}",
         ),
-        Look(
-            of=lambda seen: number(seen.actual["limit"]),
-            otherwise="When does the last bucket arrive with each of the limits?",
+        Comparison(
+            select=lambda obs: number(obs.actual["limit"]),
+            hint="When does the last bucket arrive with each of the limits?",
             actual='{value} as "limit", with the right seconds',
-            required="{right}",
-            words="{:.15g}".format,
-            same=eq,  # 6e6 is the limit 6000000 as well
+            required="{expected}",
+            show="{:.15g}".format,
+            equal=eq,  # 6e6 is the limit 6000000 as well
         ),
     ],
     mistakes={
@@ -172,6 +172,6 @@ CHECK = Alone(
         ),
         "speed is in bytes for a second. Is it multiplied?": edit("held / speed", "held * speed"),
     },
-    keeps="gradients and limits are the caller's. Which line changes one of them?",
-    proves="the best limit and its seconds in 6 backwards, on fast and slow networks",
+    unchanged="gradients and limits are the caller's. Which line changes one of them?",
+    on_pass="the best limit and its seconds in 6 backwards, on fast and slow networks",
 )

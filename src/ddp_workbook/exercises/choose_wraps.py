@@ -21,8 +21,15 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, edit, in_words
-from ddp_workbook.exercises.judging.same import is_index, kind
+from ddp_workbook.exercises import (
+    Comparison,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.equality import is_index, kind
 
 MINUTES = 8
 HINTS = [
@@ -104,9 +111,9 @@ def plain(returned: Any, *_: Any) -> Any:
     return [list(unit) if isinstance(unit, tuple | range) else unit for unit in returned]
 
 
-def of_answers(of: Callable[[Seen], Any]) -> Callable[[Seen], Any]:
+def of_answers(select: Callable[[Observation], Any]) -> Callable[[Observation], Any]:
     """What a look compares in cases that have an answer; elsewhere nothing."""
-    return lambda seen: None if seen.case.large else of(seen)
+    return lambda obs: None if obs.case.large else select(obs)
 
 
 def form(actual: Any) -> str:
@@ -119,99 +126,97 @@ def form(actual: Any) -> str:
     return f"a list of lists with {others[0]} in it" if others else "a list of lists of int"
 
 
-def too_large(seen: Seen) -> str:
+def too_large(obs: Observation) -> str:
     """The first unit that is larger than the limit, in words; "" if there is none."""
-    totals = [(unit, sum(seen.case.sizes[block] for block in unit)) for unit in seen.actual]
+    totals = [(unit, sum(obs.case.sizes[block] for block in unit)) for unit in obs.actual]
     words = (
         f"the unit {in_words(unit)}, whose blocks add up to {in_words(total)} MiB"
         for unit, total in totals
-        if total > seen.case.limit
+        if total > obs.case.limit
     )
     return next(words, "")
 
 
-def not_refused(seen: Seen) -> str:
+def not_refused(obs: Observation) -> str:
     """What came instead of a ValueError that names the first block that fits into no unit."""
-    named = [rf"\bblock {block}\b" for block in seen.case.large[:1]]
-    raised = seen.actual if isinstance(seen.actual, Raised) else ""
-    return "" if all(re.search(one, raised, re.I) for one in named) else in_words(seen.actual)
+    named = [rf"\bblock {block}\b" for block in obs.case.large[:1]]
+    raised = obs.actual if isinstance(obs.actual, Raised) else ""
+    return "" if all(re.search(one, raised, re.I) for one in named) else in_words(obs.actual)
 
 
 LOOKS = [
-    Look(
-        of=of_answers(lambda seen: seen.actual),
-        same=lambda actual, right: form(actual) == form(right),
+    Comparison(
+        select=of_answers(lambda obs: obs.actual),
+        equal=lambda actual, expected: form(actual) == form(expected),
         mistakes={
-            "There are no blocks here, so no largest block and no units.": When(
-                lambda seen: isinstance(seen.actual, Raised) and not seen.case.sizes
+            "There are no blocks here, so no largest block and no units.": Pattern(
+                lambda obs: isinstance(obs.actual, Raised) and not obs.case.sizes
             ),
-            "Each block fits into a unit. Which of your lines finds one that is too large?": When(
-                lambda seen: isinstance(seen.actual, Raised)
-            ),
-            "A unit holds the numbers of its blocks. Are these their sizes?": When(
-                lambda seen: form(seen.actual) == "a list of lists with a float in it"
+            "Each block fits into a unit. Which of your lines finds one that is too "
+            "large?": Pattern(lambda obs: isinstance(obs.actual, Raised)),
+            "A unit holds the numbers of its blocks. Are these their sizes?": Pattern(
+                lambda obs: form(obs.actual) == "a list of lists with a float in it"
             ),
         },
-        otherwise="Which of your lines makes a list of lists? Where does a unit end?",
+        hint="Which of your lines makes a list of lists? Where does a unit end?",
         required="a list of lists of block numbers",
     ),
-    Look(
-        of=of_answers(lambda seen: [block for unit in seen.actual for block in unit]),
+    Comparison(
+        select=of_answers(lambda obs: [block for unit in obs.actual for block in unit]),
         mistakes={
-            "A block is there twice. To which unit does a block that no longer fits belong?": When(
-                lambda seen: len(set(seen.value)) < len(seen.value)
-            ),
-            "Every block is there. Units hold neighbours, in the order of the model.": When(
-                lambda seen: sorted(seen.value) == seen.right
+            "A block is there twice. To which unit does a block that no longer fits "
+            "belong?": Pattern(lambda obs: len(set(obs.value)) < len(obs.value)),
+            "Every block is there. Units hold neighbours, in the order of the model.": Pattern(
+                lambda obs: sorted(obs.value) == obs.expected
             ),
         },
-        otherwise="Which blocks are in no unit, and which numbers belong to no block?",
-        actual=lambda seen: in_words(seen.actual),
-        required=lambda seen: f"each of {len(seen.right)} blocks once, in order, counted from 0",
+        hint="Which blocks are in no unit, and which numbers belong to no block?",
+        actual=lambda obs: in_words(obs.actual),
+        required=lambda obs: f"each of {len(obs.expected)} blocks once, in order, counted from 0",
     ),
-    Look(
-        of=of_answers(too_large),
-        otherwise="Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
+    Comparison(
+        select=of_answers(too_large),
+        hint="Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
         actual="{value}",
-        required=lambda seen: f"{in_words(seen.case.limit)} MiB at most in each unit",
-        words=str,
+        required=lambda obs: f"{in_words(obs.case.limit)} MiB at most in each unit",
+        show=str,
     ),
-    Look(
-        of=of_answers(lambda seen: len(seen.actual)),
+    Comparison(
+        select=of_answers(lambda obs: len(obs.actual)),
         mistakes={
-            "A unit without blocks is not a unit.": When(lambda seen: [] in seen.actual),
-            "Blocks without parameters need no unit of their own.": When(
-                lambda seen: any(not any(seen.case.sizes[b] for b in unit) for unit in seen.actual)
+            "A unit without blocks is not a unit.": Pattern(lambda obs: [] in obs.actual),
+            "Blocks without parameters need no unit of their own.": Pattern(
+                lambda obs: any(not any(obs.case.sizes[b] for b in unit) for unit in obs.actual)
             ),
         },
-        otherwise="Which unit begins with a block that would still fit into the unit before it?",
-        actual=lambda seen: f"{in_words(seen.actual)}, number of units: {seen.value}",
-        required="number of units: {right}",
+        hint="Which unit begins with a block that would still fit into the unit before it?",
+        actual=lambda obs: f"{in_words(obs.actual)}, number of units: {obs.value}",
+        required="number of units: {expected}",
     ),
-    Look(
-        of=not_refused,
-        right="",
+    Comparison(
+        select=not_refused,
+        expected="",
         mistakes={
             "A block is larger than the limit, and no error is raised. Which line notices that it "
-            "does not fit?": When(lambda seen: not isinstance(seen.actual, Raised)),
-            "Several blocks are too large. Which one comes first?": When(
-                lambda seen: any(f"block {one}" in seen.actual for one in seen.case.large[1:])
+            "does not fit?": Pattern(lambda obs: not isinstance(obs.actual, Raised)),
+            "Several blocks are too large. Which one comes first?": Pattern(
+                lambda obs: any(f"block {one}" in obs.actual for one in obs.case.large[1:])
             ),
         },
-        otherwise="Anyone who reads this message wants to know which block it is, counted from 0.",
+        hint="Anyone who reads this message wants to know which block it is, counted from 0.",
         actual="{value}",
-        words=str,
-        required=lambda seen: f"a ValueError whose message holds `block {seen.case.large[0]}`",
+        show=str,
+        required=lambda obs: f"a ValueError whose message holds `block {obs.case.large[0]}`",
     ),
 ]
 TOO_LARGE = "if filled + size > limit"
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    given=lambda case: ([*case.sizes], case.limit),
+    make_args=lambda case: ([*case.sizes], case.limit),
     caller=call,
     observe=plain,
-    called=lambda case: f"choose_wraps({in_words(case.sizes)}, {in_words(case.limit)})",
-    looks=LOOKS,
+    call_text=lambda case: f"choose_wraps({in_words(case.sizes)}, {in_words(case.limit)})",
+    comparisons=LOOKS,
     mistakes={
         "The last unit is missing. Which line adds it after the last block?": edit(
             "return units", "return units[:-1]"
@@ -232,7 +237,7 @@ CHECK = Alone(
             TOO_LARGE, "if filled + size >= limit"
         ),
     },
-    keeps="Which line changes the caller's list?",
+    unchanged="Which line changes the caller's list?",
     errors={
         "Error: block": "The block is named. Which kind of error does the task ask for?",
         "does not end": "There are 300 blocks here. How many ways are there to cut them into "
@@ -240,5 +245,5 @@ CHECK = Alone(
         "recursion": "There are 300 blocks here. Does each of them need a call?",
         "out of range": "There may be no blocks, and before the first block there is no unit.",
     },
-    proves="the fewest possible units for 0 to 300 blocks, and a block that fits nowhere is named",
+    on_pass="the fewest possible units for 0 to 300 blocks, and a block that fits nowhere is named",
 )

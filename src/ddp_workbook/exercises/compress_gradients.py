@@ -26,9 +26,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit
-from ddp_workbook.exercises.judging.wire_looks import bytes_sent, calls_only
-from ddp_workbook.network.deliveries import deliveries_noted
+from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, edit
+from ddp_workbook.exercises.judging.comm_comparisons import bytes_sent, calls_only
+from ddp_workbook.network.emulated_work import record_completed_calls
 
 MINUTES = 12
 HINTS = [
@@ -144,7 +144,7 @@ def some_steps(function: Callable, given: Training, call: int) -> Result:
     ddp, hooks, returned = given
     hooks.append(function)
     returned.clear()
-    gradients, noted, overlap = {}, deliveries_noted(), False
+    gradients, noted, overlap = {}, record_completed_calls(), False
     for step in range(STEPS):
         ddp.zero_grad()
         noted.clear()
@@ -157,63 +157,62 @@ def some_steps(function: Callable, given: Training, call: int) -> Result:
     return Result(sorted({*returned}), gradients, overlap)
 
 
-def waits(seen: Seen) -> str:
+def waits(obs: Observation) -> str:
     """Whether some call was on its way when the next one started, on any rank."""
-    alone = seen.size == 1
-    return IN_TURN if alone or any(one.actual.overlap for one in seen.everyone) else STALLS
+    alone = obs.size == 1
+    return IN_TURN if alone or any(one.actual.overlap for one in obs.all_ranks) else STALLS
 
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: [0, 1],
-    called=f"register_comm_hook(state, compress_gradients), then {STEPS} steps",
-    given=lambda case, rank: (training(), case),
+    call_text=f"register_comm_hook(state, compress_gradients), then {STEPS} steps",
+    make_args=lambda case, rank: (training(), case),
     caller=some_steps,
     observe=lambda returned, *arguments: returned,
     network=NETWORK,
-    looks=[
-        Look(
-            of=lambda seen: seen.actual.returned,
-            right=["future"],
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual.returned,
+            expected=["future"],
             mistakes={
-                "Does every way through your function end with a return?": When(
-                    lambda seen: "NoneType" in seen.value
+                "Does every way through your function end with a return?": Pattern(
+                    lambda obs: "NoneType" in obs.value
                 ),
                 "The hook ends before the mean is there. What does it return in its place, and "
-                "who turns the sum into a vector for DDP?": When(
-                    lambda seen: "Tensor" in seen.value or "Work" in seen.value
+                "who turns the sum into a vector for DDP?": Pattern(
+                    lambda obs: "Tensor" in obs.value or "Work" in obs.value
                 ),
                 "The value of all_reduce's own future is a list with the tensor. What does your "
-                "callback return?": When(lambda seen: "future of list" in seen.value),
-                "How long is the vector that your callback returns, and how long the bucket?": When(
-                    lambda seen: any("numbers" in one for one in seen.value)
-                ),
+                "callback return?": Pattern(lambda obs: "future of list" in obs.value),
+                "How long is the vector that your callback returns, and how long the "
+                "bucket?": Pattern(lambda obs: any("numbers" in one for one in obs.value)),
             },
-            otherwise="What is the value of the future that you return?",
+            hint="What is the value of the future that you return?",
             actual="the hook returned {value} {where}",
             required="a future of a vector as long as the bucket",
-            words=" and ".join,
+            show=" and ".join,
         ),
         calls_only(
             "all_reduce",
             required="all_reduce, and nothing else",
-            otherwise="All ranks send the same places. Which collective adds them up?",
+            hint="All ranks send the same places. Which collective adds them up?",
         ),
-        Look(
-            of=lambda seen: seen.actual.gradients,
-            otherwise="Write down one number of one bucket over five steps: when is it sent, what "
+        Comparison(
+            select=lambda obs: obs.actual.gradients,
+            hint="Write down one number of one bucket over five steps: when is it sent, what "
             "is kept of it then, and by what is it divided?",
             actual="{part} has the gradient {value} {where}",
         ),
         bytes_sent(
             ALL_BYTES,
             "gradients",
-            otherwise="Which numbers does your all_reduce take besides those that have their turn?",
+            hint="Which numbers does your all_reduce take besides those that have their turn?",
             required="{right:,} bytes: a quarter of each bucket, rounded up, in float32",
         ),
-        Look(
-            of=waits,
-            right=IN_TURN,
-            otherwise="Which of your lines waits until the sum is there?",
+        Comparison(
+            select=waits,
+            expected=IN_TURN,
+            hint="Which of your lines waits until the sum is there?",
             actual="the right gradients, but each bucket waits for the one before",
             required="a hook that returns at once, while its all_reduce is under way",
             timing_dependent=True,
@@ -292,6 +291,6 @@ CHECK = OnRanks(
         "must match the size": "A remainder belongs to one bucket, and buckets differ in length. "
         "Which remainder do you add?",
     },
-    proves=f"the right gradients in {STEPS} steps of three buckets, with a quarter of the bytes, "
+    on_pass=f"the right gradients in {STEPS} steps of three buckets, with a quarter of the bytes, "
     "at 1 to 4 ranks",
 )

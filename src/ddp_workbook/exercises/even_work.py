@@ -18,8 +18,16 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit, in_words
-from ddp_workbook.exercises.judging.dealing import type_of
+from ddp_workbook.exercises import (
+    Comparison,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    body,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.index_sharding import type_of
 
 MINUTES = 12
 HINTS = [
@@ -68,12 +76,12 @@ def types(actual: Any) -> Any:
     return [*map(type_of, actual)] if isinstance(actual, list | tuple) else actual
 
 
-def with_types(seen: Seen) -> str:
+def with_types(obs: Observation) -> str:
     """What came back; of a list, which types of items it has."""
     inside = (
-        f", in it {' and '.join(dict.fromkeys(seen.value))}" if isinstance(seen.value, list) else ""
+        f", in it {' and '.join(dict.fromkeys(obs.value))}" if isinstance(obs.value, list) else ""
     )
-    return f"{in_words(seen.actual)}{inside}"
+    return f"{in_words(obs.actual)}{inside}"
 
 
 def totals(costs: list[int], lists: list[list[int]]) -> list[int]:
@@ -81,17 +89,17 @@ def totals(costs: list[int], lists: list[list[int]]) -> list[int]:
     return [sum(costs[i] for i in own if 0 <= i < len(costs)) for own in lists]
 
 
-def with_totals(seen: Seen) -> str:
+def with_totals(obs: Observation) -> str:
     """A line for each rank."""
-    each = enumerate(zip(seen.actual, totals(seen.case[0], seen.actual), strict=True))
+    each = enumerate(zip(obs.actual, totals(obs.case[0], obs.actual), strict=True))
     return "\n".join(f"rank {rank}: {in_words(own)}, total {total}" for rank, (own, total) in each)
 
 
-def twice_and_never(seen: Seen) -> str:
+def twice_and_never(obs: Observation) -> str:
     """Which samples are given away twice, and which never."""
-    times = Counter(seen.value)
+    times = Counter(obs.value)
     twice = [sample for sample in times if times[sample] > 1]
-    never = [sample for sample in seen.right if sample not in times]
+    never = [sample for sample in obs.expected if sample not in times]
     return f"more than once: {in_words(twice)}, never: {in_words(never)}"
 
 
@@ -104,68 +112,68 @@ def least_possible(costs: tuple[int, ...], size: int) -> int:
     return min(map(max, ways))
 
 
-def too_long(seen: Seen) -> list[list[int]]:
+def too_long(obs: Observation) -> list[list[int]]:
     """The ranks' samples, each rank's sorted, if a total is above 4/3 of the least possible."""
-    costs, size = seen.case
-    longest = max(totals(costs, seen.actual))
+    costs, size = obs.case
+    longest = max(totals(costs, obs.actual))
     bound = max([-(-sum(costs) // size), *costs])  # cheap, and no division is below it
     wrong = 3 * longest > 4 * bound and 3 * longest > 4 * least_possible(tuple(costs), size)
-    return [*map(sorted, seen.actual)] if wrong else []
+    return [*map(sorted, obs.actual)] if wrong else []
 
 
-def allowed(seen: Seen) -> str:
+def allowed(obs: Observation) -> str:
     """What is required of the totals, in words."""
-    least = least_possible(tuple(seen.case[0]), seen.case[1])
+    least = least_possible(tuple(obs.case[0]), obs.case[1])
     return f"no total above {4 * least / 3:.4g}: {least} is possible, 4/3 of it allowed"
 
 
 LOOP = "for sample in sorted(range(len(costs)), key=lambda i: -costs[i]):"
 
 
-TYPE = Look(
-    of=lambda seen: types(seen.actual),
-    right=lambda case: ["a list of int"] * case[1],
-    otherwise="Each rank's entry is a list of the numbers of its samples, empty if it gets none. "
+TYPE = Comparison(
+    select=lambda obs: types(obs.actual),
+    expected=lambda case: ["a list of int"] * case[1],
+    hint="Each rank's entry is a list of the numbers of its samples, empty if it gets none. "
     "What is here instead?",
     actual=with_types,
-    required=lambda seen: f"a list of int for each of {seen.case[1]} ranks, in a list",
+    required=lambda obs: f"a list of int for each of {obs.case[1]} ranks, in a list",
 )
-EACH_ONCE = Look(
-    of=lambda seen: sorted(i for own in seen.actual for i in own),
-    right=lambda case: list(range(len(case[0]))),
-    otherwise="Samples are 0 to len(costs) - 1, each once. Which line makes other numbers, gives a "
+EACH_ONCE = Comparison(
+    select=lambda obs: sorted(i for own in obs.actual for i in own),
+    expected=lambda case: list(range(len(case[0]))),
+    hint="Samples are 0 to len(costs) - 1, each once. Which line makes other numbers, gives a "
     "sample away twice, or leaves some out?",
-    actual=lambda seen: f"{with_totals(seen)}\n{twice_and_never(seen)}",
-    required=lambda seen: f"each of {len(seen.right)} samples, once",
+    actual=lambda obs: f"{with_totals(obs)}\n{twice_and_never(obs)}",
+    required=lambda obs: f"each of {len(obs.expected)} samples, once",
 )
-LEVEL = Look(
-    of=too_long,
-    right=[],
+LEVEL = Comparison(
+    select=too_long,
+    expected=[],
     mistakes={
-        "Each rank has a run of neighbours. Do neighbours have to stay together?": When(
-            lambda seen: [i for own in seen.actual for i in own] == [*range(len(seen.case[0]))]
+        "Each rank has a run of neighbours. Do neighbours have to stay together?": Pattern(
+            lambda obs: [i for own in obs.actual for i in own] == [*range(len(obs.case[0]))]
         ),
-        "All ranks have about equally many samples. Are they equally long?": When(
-            lambda seen: max(map(len, seen.actual)) - min(map(len, seen.actual)) < 2
+        "All ranks have about equally many samples. Are they equally long?": Pattern(
+            lambda obs: max(map(len, obs.actual)) - min(map(len, obs.actual)) < 2
         ),
     },
-    otherwise="Which samples of the rank with the largest total would be better off elsewhere?",
+    hint="Which samples of the rank with the largest total would be better off elsewhere?",
     actual=with_totals,
     required=allowed,
 )
-ALWAYS_THE_SAME = Look(
-    of=lambda seen: all(one.actual == seen.actual for one in seen.again),
-    right=True,
-    otherwise="The same call gives other lists the next time. What, besides costs and world_size, "
+ALWAYS_THE_SAME = Comparison(
+    select=lambda obs: all(one.actual == obs.actual for one in obs.repeats),
+    expected=True,
+    hint="The same call gives other lists the next time. What, besides costs and world_size, "
     "do they depend on? Like random numbers, hash() of a text differs from process to process.",
-    actual=lambda seen: "\nand once more:\n".join(map(with_totals, [seen, *seen.again])),
+    actual=lambda obs: "\nand once more:\n".join(map(with_totals, [obs, *obs.repeats])),
     required="the same lists: each rank computes them in its own process",
 )
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=cases,
-    given=lambda case: (list(case[0]), case[1]),
-    called=lambda case: f"even_work({in_words(case[0])}, world_size={case[1]})",
-    looks=[TYPE, EACH_ONCE, LEVEL, ALWAYS_THE_SAME],
+    make_args=lambda case: (list(case[0]), case[1]),
+    call_text=lambda case: f"even_work({in_words(case[0])}, world_size={case[1]})",
+    comparisons=[TYPE, EACH_ONCE, LEVEL, ALWAYS_THE_SAME],
     mistakes={
         "These are the costs themselves. Which samples do they belong to?": edit(
             "append(sample)", "append(costs[sample])"
@@ -197,7 +205,7 @@ CHECK = Alone(
             edit("-costs[i]", "costs[i]"),
         ],
     },
-    keeps="Which line changes costs, and not a copy of it?",
+    unchanged="Which line changes costs, and not a copy of it?",
     errors={
         "does not end": "How often does this loop run? There are 262,144 ways to deal 9 samples to "
         "4 ranks.",
@@ -206,6 +214,6 @@ CHECK = Alone(
         "out of range": "How many lists are there, how many samples, and which of them do you "
         "count?",
     },
-    proves="0 to 41 samples, each on one of 1 to 4 or 16 ranks, no total above 4/3 of the least "
+    on_pass="0 to 41 samples, each on one of 1 to 4 or 16 ranks, no total above 4/3 of the least "
     "possible",
 )

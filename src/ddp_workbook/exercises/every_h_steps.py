@@ -21,9 +21,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Look, OnRanks, edit, in_words
+from ddp_workbook.exercises import Comparison, DistributedCheck, edit, in_words
+from ddp_workbook.exercises.judging.comm_comparisons import ALL_REDUCE_ALONE, bytes_sent
 from ddp_workbook.exercises.judging.regression import batch_of, model_of
-from ddp_workbook.exercises.judging.wire_looks import ALL_REDUCE_ALONE, bytes_sent
 
 MINUTES = 12
 HINTS = [
@@ -88,7 +88,7 @@ def trained(
     return {name: one.detach().clone() for name, one in model.named_parameters()}
 
 
-def right(case: Run) -> dict[str, Tensor]:
+def expected(case: Run) -> dict[str, Tensor]:
     """The weights after the last meeting: all ranks in one process, one after the other."""
     met = torch.nn.utils.parameters_to_vector(model_of().parameters()).detach()
     for first in range(0, case.batches, case.every):
@@ -108,32 +108,32 @@ def right(case: Run) -> dict[str, Tensor]:
 
 MOVE = "before += rate * gone / dist.get_world_size()"
 MEET = "number % every == 0 or number == len(batches)"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: [case._replace(size=size) for case in CASES],
-    called=lambda case: (
+    call_text=lambda case: (
         f"every_h_steps(model, batches, every={case.every}, rate={case.rate}), "
         f"{case.batches} batches a rank"
     ),
-    given=lambda case, rank: (model_of(), batches_of(case, rank), case.every, case.rate),
+    make_args=lambda case, rank: (model_of(), batches_of(case, rank), case.every, case.rate),
     caller=trained,
     observe=lambda returned, *_: returned,
-    looks=[
-        Look(
-            of=lambda seen: seen.actual,
-            right=right,
-            otherwise="Take every=1 and rate=1 first. Which weights has each rank before the "
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual,
+            expected=expected,
+            hint="Take every=1 and rate=1 first. Which weights has each rank before the "
             "meeting, which ones after it, and what is kept for the next meeting?",
             actual="{value} as the model's {part} on rank {rank}",
-            required="{right}",
-            words=in_words,
+            required="{expected}",
+            show=in_words,
         ),
         ALL_REDUCE_ALONE,
         bytes_sent(
             lambda case: BYTES * case.meetings,
             "weights",
-            otherwise="How many meetings are there, and what is sent at each, in which dtype?",
-            required=lambda seen: (
-                f"{seen.right:,} bytes: {BYTES} at each of {seen.case.meetings} meetings"
+            hint="How many meetings are there, and what is sent at each, in which dtype?",
+            required=lambda obs: (
+                f"{obs.expected:,} bytes: {BYTES} at each of {obs.case.meetings} meetings"
             ),
         ),
     ],
@@ -195,6 +195,6 @@ CHECK = OnRanks(
         "leaf variable that requires grad": "Weights are changed outside of autograd: "
         "`with torch.no_grad()`, or .data.",
     },
-    proves="the weights of one process that plays all ranks, and the bytes of the meetings alone, "
+    on_pass="the weights of one process that plays all ranks, and the bytes of the meetings alone, "
     "at 1 to 4 ranks",
 )

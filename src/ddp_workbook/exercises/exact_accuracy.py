@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, edit, in_words
+from ddp_workbook.exercises import Comparison, DistributedCheck, Edit, Observation, edit, in_words
 
 MINUTES = 15
 HINTS = [
@@ -88,7 +88,7 @@ class Model(nn.Module):
         return scores
 
 
-def given(case: Evaluation) -> tuple[Model, TensorDataset, int]:
+def make_args(case: Evaluation) -> tuple[Model, TensorDataset, int]:
     """The arguments of a call. Feature 0 of sample i is i; the others are the scores."""
     Model.batches = []
     samples = torch.arange(case.n)
@@ -105,39 +105,39 @@ def observe(returned: object, model: Model, *_: object) -> dict:
     return {"number": returned, "batches": Model.batches, "training": model.training}
 
 
-def taken(seen: Seen) -> list[int]:
+def taken(obs: Observation) -> list[int]:
     """The samples that went through the model on this rank."""
-    return [sample for batch in seen.actual["batches"] for sample in batch["rows"]]
+    return [sample for batch in obs.actual["batches"] for sample in batch["rows"]]
 
 
-def rows(seen: Seen) -> list[int]:
+def rows(obs: Observation) -> list[int]:
     """How many samples each rank took."""
-    return [len(taken(one)) for one in seen.everyone]
+    return [len(taken(one)) for one in obs.all_ranks]
 
 
-def most(seen: Seen) -> int:
+def most(obs: Observation) -> int:
     """How many samples a rank may take."""
-    return -(-seen.case.n // seen.size)
+    return -(-obs.case.n // obs.size)
 
 
-def missing(seen: Seen) -> list[int]:
+def missing(obs: Observation) -> list[int]:
     """Samples that no rank has taken."""
-    return sorted(set(range(seen.case.n)) - {i for one in seen.everyone for i in taken(one)})
+    return sorted(set(range(obs.case.n)) - {i for one in obs.all_ranks for i in taken(one)})
 
 
-def work(seen: Seen) -> str:
+def work(obs: Observation) -> str:
     """Who took what, in words."""
-    ranks = "; ".join(f"rank {one.rank} took {in_words(taken(one))}" for one in seen.everyone)
-    return f"{ranks}\non no rank: {in_words(missing(seen)) if missing(seen) else 'none'}"
+    ranks = "; ".join(f"rank {one.rank} took {in_words(taken(one))}" for one in obs.all_ranks)
+    return f"{ranks}\non no rank: {in_words(missing(obs)) if missing(obs) else 'none'}"
 
 
-def how(seen: Seen) -> dict[str, bool]:
+def how(obs: Observation) -> dict[str, bool]:
     """Of the ways in which the model must not guess: whether it has."""
-    batches = seen.actual["batches"]
+    batches = obs.actual["batches"]
     return {
         "in training mode": any(batch["training"] for batch in batches),
         "with an autograd graph": any(batch["graph"] for batch in batches),
-        "too many rows at once": any(len(b["rows"]) > seen.case.batch_size for b in batches),
+        "too many rows at once": any(len(b["rows"]) > obs.case.batch_size for b in batches),
     }
 
 
@@ -147,43 +147,43 @@ HOW_WORDS = {
     "too many rows at once": "The caller's memory holds no more rows. Which line makes the "
     "batches?",
 }
-HOW = Look(
-    of=how,
-    right=dict.fromkeys(HOW_WORDS, False),
-    otherwise=lambda seen: next(HOW_WORDS[one] for one, wrong in seen.value.items() if wrong),
+HOW = Comparison(
+    select=how,
+    expected=dict.fromkeys(HOW_WORDS, False),
+    hint=lambda obs: next(HOW_WORDS[one] for one, wrong in obs.value.items() if wrong),
     actual="the model guessed {part}",
-    required=lambda seen: (
-        f"evaluation mode, no autograd graph, at most {seen.case.batch_size} rows at once"
+    required=lambda obs: (
+        f"evaluation mode, no autograd graph, at most {obs.case.batch_size} rows at once"
     ),
 )
-WORK = Look(
-    of=lambda seen: max(rows(seen)) <= most(seen) and not missing(seen),
-    right=True,
-    otherwise="Does a rank take more than its share, or does a sampler or a loader drop what does "
+WORK = Comparison(
+    select=lambda obs: max(rows(obs)) <= most(obs) and not missing(obs),
+    expected=True,
+    hint="Does a rank take more than its share, or does a sampler or a loader drop what does "
     "not divide?",
     actual=work,
-    required=lambda seen: f"at most {most(seen)} of {seen.case.n} on a rank, each on some rank",
+    required=lambda obs: f"at most {most(obs)} of {obs.case.n} on a rank, each on some rank",
 )
-NUMBER = Look(
-    of=lambda seen: seen.actual["number"],
-    right=lambda case: len(case.right) / case.n,
-    otherwise="Which samples are in this number, how often does each count, and which guess is "
+NUMBER = Comparison(
+    select=lambda obs: obs.actual["number"],
+    expected=lambda case: len(case.right) / case.n,
+    hint="Which samples are in this number, how often does each count, and which guess is "
     "compared with its label?",
-    actual=lambda seen: f"{seen.value!r} on rank {seen.rank}",
-    required=lambda seen: f"{seen.right!r} on every rank, {len(seen.case.right)} / {seen.case.n}",
+    actual=lambda obs: f"{obs.value!r} on rank {obs.rank}",
+    required=lambda obs: f"{obs.expected!r} on every rank, {len(obs.case.right)} / {obs.case.n}",
 )
-LAST_DIGIT = Look(
-    of=lambda seen: repr(float(seen.actual["number"])),
-    right=lambda case: repr(len(case.right) / case.n),
-    otherwise="Right except for the last digits: fractions are rounded, and so is their sum. What "
+LAST_DIGIT = Comparison(
+    select=lambda obs: repr(float(obs.actual["number"])),
+    expected=lambda case: repr(len(case.right) / case.n),
+    hint="Right except for the last digits: fractions are rounded, and so is their sum. What "
     "could be added up instead?",
-    words=str,
+    show=str,
 )
-AFTERWARDS = Look(
-    of=lambda seen: seen.actual["training"],
-    right=lambda case: case.mode == "training",
+AFTERWARDS = Comparison(
+    select=lambda obs: obs.actual["training"],
+    expected=lambda case: case.mode == "training",
     actual="model.training is {value} afterwards",
-    required="{right}, as before the call",
+    required="{expected}, as before the call",
 )
 
 SHARE, SUM = "right.item() / len(dataset)", "dist.all_reduce(right)"
@@ -204,15 +204,15 @@ def doubled(*changes: str) -> list[Edit]:
     return [edit(STRIDE, SAMPLER.format(s), *changes) for s in (", shuffle=False", "")]
 
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=cases,
-    given=given,
+    make_args=make_args,
     observe=observe,
-    called=lambda case: (
+    call_text=lambda case: (
         f"exact_accuracy(model in {case.mode} mode, dataset of {case.n}, "
         f"batch_size={case.batch_size}); right guesses: samples {in_words(sorted(case.right))}"
     ),
-    looks=[HOW, WORK, NUMBER, LAST_DIGIT, AFTERWARDS],
+    comparisons=[HOW, WORK, NUMBER, LAST_DIGIT, AFTERWARDS],
     mistakes={
         "Right in the first seven digits only, as in float32. Which dtype has a quotient of two "
         "tensors, and what does Python make of two ints?": edit(
@@ -258,7 +258,7 @@ CHECK = OnRanks(
             edit("model.train(was_training)", ""),
         ],
     },
-    keeps="The caller uses this model again. Which line restores what was changed?",
+    unchanged="The caller uses this model again. Which line restores what was changed?",
     errors={
         "positive integer value": "batch_size can be smaller than the world size. How many rows "
         "may each rank's model get at once?",
@@ -270,5 +270,5 @@ CHECK = OnRanks(
         "can't be cast": "A fraction does not fit into a tensor of whole numbers. Do you add up, "
         "or take a mean?",
     },
-    proves="each of 1 to 21 samples counted once, the work shared, at 1 to 4 ranks",
+    on_pass="each of 1 to 21 samples counted once, the work shared, at 1 to 4 ranks",
 )

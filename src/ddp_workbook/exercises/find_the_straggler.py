@@ -19,8 +19,16 @@ There are at least two ranks and two steps. Do not change `times`.
 import random
 from typing import Any, NamedTuple
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit, in_words
-from ddp_workbook.exercises.judging.same import is_index
+from ddp_workbook.exercises import (
+    Comparison,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    body,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.equality import is_index
 
 MINUTES = 8
 HINTS = [
@@ -80,7 +88,7 @@ CASES = [
 ]
 
 
-def given(case: Run) -> tuple[list[list[tuple[float, float]]]]:
+def make_args(case: Run) -> tuple[list[list[tuple[float, float]]]]:
     """What the ranks have noted: noise of up to 2 ms, and a message of another length each step."""
     noise = random.Random(case.what)
     times: list[list[tuple[float, float]]] = [[] for _ in range(case.ranks)]
@@ -97,7 +105,7 @@ def given(case: Run) -> tuple[list[list[tuple[float, float]]]]:
     return (times,)
 
 
-def right(case: Run) -> tuple[int, str] | None:
+def expected(case: Run) -> tuple[int, str] | None:
     """What the case was made of."""
     if case.late is None:
         return None
@@ -125,59 +133,59 @@ def who(returned: Any) -> Any:
 def waits(case: Run) -> str:
     """How long the ranks have waited in the step that shows it best, in milliseconds."""
     step = case.steps[0] if case.steps else 0
-    [times] = given(case)
+    [times] = make_args(case)
     each = [f"{1000 * (own[step][1] - own[step][0]):.0f}" for own in times]
     return f"in step {step}, ranks 0 to {len(each) - 1} waited {', '.join(each)} ms"
 
 
 WAITS, FAR = "left - entered for", "second - shortest >= 0.01"
-FORM = Look(
-    of=lambda seen: form(seen.actual),
-    right="",
-    otherwise="Which of your lines makes the pair of a rank and a word, and is the word one of the "
+FORM = Comparison(
+    select=lambda obs: form(obs.actual),
+    expected="",
+    hint="Which of your lines makes the pair of a rank and a word, and is the word one of the "
     "three?",
     actual="{value}",
     required='a pair such as (2, "sometimes"), or None',
-    words=str,
+    show=str,
 )
-WHO = Look(
-    of=lambda seen: who(seen.actual),
-    right=lambda case: case.late,
+WHO = Comparison(
+    select=lambda obs: who(obs.actual),
+    expected=lambda case: case.late,
     mistakes={
         "Somebody is late, and None came back. By how much does the shortest wait differ from the "
-        "second shortest?": When(lambda seen: seen.value is None),
+        "second shortest?": Pattern(lambda obs: obs.value is None),
         "Nobody is late here. Is there always a shortest wait, and when does it mean something?": (
-            When(lambda seen: seen.right is None)
+            Pattern(lambda obs: obs.expected is None)
         ),
     },
-    otherwise="Write down how long each rank has waited in this step. Who does not wait, because "
+    hint="Write down how long each rank has waited in this step. Who does not wait, because "
     "all others wait for it?",
-    actual=lambda seen: "None" if seen.value is None else f"rank {seen.value}",
-    required=lambda seen: (
-        f"{'None' if seen.right is None else f'rank {seen.right}'}; {waits(seen.case)}"
+    actual=lambda obs: "None" if obs.value is None else f"rank {obs.value}",
+    required=lambda obs: (
+        f"{'None' if obs.expected is None else f'rank {obs.expected}'}; {waits(obs.case)}"
     ),
 )
 
 
-def when_words(seen: Seen) -> str:
+def when_words(obs: Observation) -> str:
     """In which steps the rank is late."""
-    steps = ", ".join(map(str, seen.case.steps))
-    return f'"{seen.right}": late in step {steps} of {seen.case.of}'
+    steps = ", ".join(map(str, obs.case.steps))
+    return f'"{obs.expected}": late in step {steps} of {obs.case.of}'
 
 
-WHEN = Look(
-    of=lambda seen: seen.actual and seen.actual[1],
-    right=lambda case: (right(case) or [None, None])[1],
-    otherwise="List the steps in which this rank is late. Which of the three words fits the list?",
+WHEN = Comparison(
+    select=lambda obs: obs.actual and obs.actual[1],
+    expected=lambda case: (expected(case) or [None, None])[1],
+    hint="List the steps in which this rank is late. Which of the three words fits the list?",
     actual='"{value}"',
     required=when_words,
-    words=str,
+    show=str,
 )
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    given=given,
-    called=lambda case: f"find_the_straggler(times of {case.ranks} ranks, {case.of} steps each)",
-    looks=[FORM, WHO, WHEN],
+    make_args=make_args,
+    call_text=lambda case: f"find_the_straggler(times of {case.ranks} ranks, {case.of} steps each)",
+    comparisons=[FORM, WHO, WHEN],
     mistakes={
         "This rank waits longest, so it came first. Whom does it wait for?": [
             edit("shortest, second = sorted(of_all)[:2]", "second, shortest = sorted(of_all)[-2:]")
@@ -218,10 +226,10 @@ CHECK = Alone(
             "    if not steps:", "    steps = [one for one in steps if one]\n    if not steps:"
         ),
     },
-    keeps="Which line changes the lists of the caller?",
+    unchanged="Which line changes the lists of the caller?",
     errors={
         "not enough values": "How many numbers does this line unpack? There may be two ranks.",
         "out of range": "Count in which order ranks and steps stand in `times`.",
     },
-    proves="who is late, and when, in 11 runs of 2 to 6 ranks, on clocks that are hours apart",
+    on_pass="who is late, and when, in 11 runs of 2 to 6 ranks, on clocks that are hours apart",
 )

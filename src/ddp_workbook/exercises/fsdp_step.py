@@ -39,8 +39,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit
-from ddp_workbook.exercises.judging.same import kind
+from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, edit
+from ddp_workbook.exercises.judging.equality import kind
 
 MINUTES = 15
 HINTS = [
@@ -214,22 +214,22 @@ def shards_after(case: Chain, rank: int) -> dict[str, Tensor]:
     return {f"block {n}": cut(weight, case.ranks)[rank] for n, weight in enumerate(moved)}
 
 
-def blocks_of(seen: Seen, name: str) -> list[int]:
+def blocks_of(obs: Observation, name: str) -> list[int]:
     """The blocks that got this call, in order."""
-    return [block for call, block, _ in seen.actual["calls"] if call == name]
+    return [block for call, block, _ in obs.actual["calls"] if call == name]
 
 
-def own_collectives(seen: Seen) -> list[str]:
+def own_collectives(obs: Observation) -> list[str]:
     """Collectives that no block has made."""
-    gathers, reductions = len(blocks_of(seen, "gather")), len(blocks_of(seen, "reduce_scatter"))
+    gathers, reductions = len(blocks_of(obs, "gather")), len(blocks_of(obs, "reduce_scatter"))
     made = Counter(all_gather=gathers, reduce_scatter=reductions)
-    return sorted(Counter(seen.ops) - made)
+    return sorted(Counter(obs.ops) - made)
 
 
-def most_gradients(seen: Seen) -> int:
+def most_gradients(obs: Observation) -> int:
     """How many full gradients waited for their reduce-scatter at the same time, at most."""
-    reduced, waiting, most = blocks_of(seen, "reduce_scatter"), 0, 0
-    for call, block, _ in seen.actual["calls"]:
+    reduced, waiting, most = blocks_of(obs, "reduce_scatter"), 0, 0
+    for call, block, _ in obs.actual["calls"]:
         if block in reduced:
             waiting += {"backward": 1, "reduce_scatter": -1}.get(call, 0)
         most = max(most, waiting)
@@ -237,99 +237,99 @@ def most_gradients(seen: Seen) -> int:
 
 
 LOOKS = [
-    Look(
-        of=lambda seen: {call: blocks_of(seen, call) for call in ("forward", "backward")},
-        right=lambda case: {
+    Comparison(
+        select=lambda obs: {call: blocks_of(obs, call) for call in ("forward", "backward")},
+        expected=lambda case: {
             "forward": [*range(case.blocks)],
             "backward": [*reversed(range(case.blocks))],
         },
-        otherwise="Each block runs forward once and backward once. In which order?",
+        hint="Each block runs forward once and backward once. In which order?",
         actual="{part} of blocks {value} {where}",
-        required="{right}",
+        required="{expected}",
     ),
-    Look(
-        of=own_collectives,
-        right=[],
+    Comparison(
+        select=own_collectives,
+        expected=[],
         mistakes={
             "An all-reduce of a gradient as large as a weight sends twice the bytes, and leaves "
-            "all of it on every rank. Which call of a block leaves just the rank's shard?": When(
-                lambda seen: any(
-                    row["op"] == "all_reduce" and row["shape"] == (seen.case.width,) * 2
-                    for row in seen.wire
+            "all of it on every rank. Which call of a block leaves just the rank's shard?": Pattern(
+                lambda obs: any(
+                    row["op"] == "all_reduce" and row["shape"] == (obs.case.width,) * 2
+                    for row in obs.communication
                 )
             ),
         },
-        otherwise="The blocks do all of the communication. Which of their calls does the work of "
+        hint="The blocks do all of the communication. Which of their calls does the work of "
         "this one, or is it not needed?",
         actual="rank {rank} called {value}",
         required="no collectives except those of the blocks",
-        words=", ".join,
+        show=", ".join,
     ),
-    Look(
-        of=lambda seen: seen.actual["shards"],
-        right=shards_after,
-        otherwise="Take one block. Which gradient did its reduce_scatter return, and what happened "
+    Comparison(
+        select=lambda obs: obs.actual["shards"],
+        expected=shards_after,
+        hint="Take one block. Which gradient did its reduce_scatter return, and what happened "
         "to it on the way to the shard?",
         actual="the shard of {part} is {value} {where}",
-        required="{right}",
+        required="{expected}",
     ),
-    Look(
-        of=lambda seen: max(len(whole) for *_, whole in seen.actual["calls"]),
-        right=1,
+    Comparison(
+        select=lambda obs: max(len(whole) for *_, whole in obs.actual["calls"]),
+        expected=1,
         mistakes={
             "free was called, and the weight is still in memory. Which variable of yours holds "
-            "it?": When(
-                lambda seen: any(
-                    call == "free" and block in whole for call, block, whole in seen.actual["calls"]
+            "it?": Pattern(
+                lambda obs: any(
+                    call == "free" and block in whole for call, block, whole in obs.actual["calls"]
                 )
             ),
         },
-        otherwise="A block is gathered before another one is freed. When is a block done with its "
+        hint="A block is gathered before another one is freed. When is a block done with its "
         "weight, the first time and the second?",
         actual="rank {rank} held {value} full weights at the same time",
         required="one full weight at a time",
-        same=le,
+        equal=le,
     ),
-    Look(
-        of=most_gradients,
-        right=1,
-        otherwise="A full gradient is as large as its weight. What can you do with it before the "
+    Comparison(
+        select=most_gradients,
+        expected=1,
+        hint="A full gradient is as large as its weight. What can you do with it before the "
         "next block's backward?",
         actual="{value} full gradients waited for their reduce_scatter at the same time",
         required="one at a time",
-        same=le,
+        equal=le,
     ),
-    Look(
-        of=lambda seen: seen.actual["left"],
-        right=[],
-        otherwise="What does a rank hold between two steps?",
+    Comparison(
+        select=lambda obs: obs.actual["left"],
+        expected=[],
+        hint="What does a rank hold between two steps?",
         actual="rank {rank} still held the weights of blocks {value}",
         required="after the step, no full weight",
     ),
-    Look(
-        of=lambda seen: len(blocks_of(seen, "gather")),
-        right=lambda case: 2 * case.blocks - 1,
+    Comparison(
+        select=lambda obs: len(blocks_of(obs, "gather")),
+        expected=lambda case: 2 * case.blocks - 1,
         mistakes={
             "A block was freed and then gathered again, with nothing in between that needed the "
-            "room. Which block is it?": When(
-                lambda seen: any(
+            "room. Which block is it?": Pattern(
+                lambda obs: any(
                     a[:2] == ("free", b[1]) and b[0] == "gather"
-                    for a, b in pairwise(seen.actual["calls"])
+                    for a, b in pairwise(obs.actual["calls"])
                 )
             ),
         },
-        otherwise="How often does each block need its full weight, and how often did it get it?",
+        hint="How often does each block need its full weight, and how often did it get it?",
         actual="the right step, after {value} all-gathers",
-        required="at most {right} all-gathers",
-        same=le,
+        required="at most {expected} all-gathers",
+        equal=le,
     ),
-    Look(
-        of=lambda seen: len(blocks_of(seen, "reduce_scatter")),
-        right=lambda case: case.blocks,
-        otherwise="A gradient was reduced more than once. What does the second time add?",
+    Comparison(
+        select=lambda obs: len(blocks_of(obs, "reduce_scatter")),
+        expected=lambda case: case.blocks,
+        hint="A gradient was reduced more than once. What does the second time add?",
         actual="the right step, after {value} reduce-scatters",
-        required="at most {right} reduce-scatters, one for each block",
-        same=le,
+        required="at most {expected} reduce-scatters, one for each block",
+        equal=le,
     ),
 ]
 REDUCED, SIZE = "block.reduce_scatter(weight_grad)", " / dist.get_world_size()"
@@ -338,15 +338,15 @@ OWN = (  # a rank's shard of its own gradient
     "torch.nn.functional.pad(weight_grad.flatten(), (0, -weight_grad.numel() % "
     "dist.get_world_size())).chunk(dist.get_world_size())[dist.get_rank()]"
 )
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: [case._replace(ranks=size) for case in CASES],
-    called=lambda case: (
+    call_text=lambda case: (
         f"fsdp_step(blocks, x, loss_grad, lr={case.lr}), with {case.blocks} "
         f"block{'s' * (case.blocks > 1)} of {case.width} x {case.width} weights"
     ),
-    given=arguments,
+    make_args=arguments,
     caller=watched,
-    looks=LOOKS,
+    comparisons=LOOKS,
     mistakes={
         "Backward went through the blocks as forward did. From which block does the gradient of "
         "the loss come first?": edit("reversed(blocks)", "blocks"),
@@ -385,7 +385,7 @@ CHECK = OnRanks(
             f"total = {REDUCED}\n    for block in blocks:\n        block.shard -= lr * total{SIZE}",
         ),
     },
-    keeps="Which line changes it? For example, pop and reverse change a list in place.",
+    unchanged="Which line changes it? For example, pop and reverse change a list in place.",
     errors={
         "there was no forward": "Each backward of a block needs a forward of that block before it.",
         "forward of block": "Which call gathers its weight, and which one takes it away?",
@@ -399,6 +399,6 @@ CHECK = OnRanks(
         "must match the size": "A shard has one dimension. Which gradient has the same length?",
         "NoneType": "gather and free return None. Which attribute is the full weight?",
     },
-    proves="models of 1 to 4 blocks at 1 to 4 ranks step as in one process, with one full weight "
+    on_pass="models of 1 to 4 blocks at 1 to 4 ranks step as in one process, with one full weight "
     "at a time, 2 B - 1 all-gathers and B reduce-scatters",
 )

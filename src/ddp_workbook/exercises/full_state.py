@@ -22,10 +22,17 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit, in_words
-from ddp_workbook.exercises.judging.memory import Counted
+from ddp_workbook.exercises import (
+    Comparison,
+    DistributedCheck,
+    Observation,
+    Pattern,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.memory import PeakMemoryMode
+from ddp_workbook.exercises.judging.set_order import RankOrderedSet
 from ddp_workbook.exercises.judging.snapshots import change, snapshot
-from ddp_workbook.exercises.judging.unordered import Unordered
 
 MINUTES = 12
 HINTS = [
@@ -111,7 +118,7 @@ PATIENCE = 0.3  # seconds of a call to wait for memory to be freed: gloo's threa
 
 def sharded(call: Sharded, rank: int) -> tuple[nn.Module]:
     """The argument of a call; it remembers the state in which it must be afterwards."""
-    Unordered.mixed = True  # a set of names has another order in each process
+    RankOrderedSet.reverse_on_odd_ranks = True  # a set of names has another order in each process
     model = Small()
     numbers = numbers_of(call)
     own = {name: numbers[name] + rank for name in BUFFERS if numbers[name].dtype != torch.bool}
@@ -130,7 +137,7 @@ def sharded(call: Sharded, rank: int) -> tuple[nn.Module]:
 
 def counted(function: Callable, model: Small) -> Any:
     """Call the reader's function, and note on the model how much memory it took."""
-    with Counted(LIMIT, PATIENCE * (dist.get_rank() > 0)) as memory:  # rank 0 may have all
+    with PeakMemoryMode(LIMIT, PATIENCE * (dist.get_rank() > 0)) as memory:  # rank 0 may have all
         returned = function(model)
     model.most = memory.most
     return returned
@@ -174,105 +181,104 @@ def seen_of(returned: object, model: Small) -> dict:
     }
 
 
-def names_in_words(seen: Seen) -> str:
+def names_in_words(obs: Observation) -> str:
     """How many entries came, which are missing, and which do not belong there."""
-    missing, strange = ({*seen.right} - {*seen.value}, {*seen.value} - {*seen.right})
+    missing, strange = ({*obs.expected} - {*obs.value}, {*obs.value} - {*obs.expected})
     without = f", without {in_words(sorted(missing))}" * bool(missing)
-    return f"{len(seen.value)} entries{without}" + f", with {in_words(sorted(strange))}" * bool(
+    return f"{len(obs.value)} entries{without}" + f", with {in_words(sorted(strange))}" * bool(
         strange
     )
 
 
 LOOKS = [
-    Look(
-        of=lambda seen: seen.actual["kind"],
-        right="a dict",
+    Comparison(
+        select=lambda obs: obs.actual["kind"],
+        expected="a dict",
         mistakes={
-            "Rank 0 has its dict. What do the other ranks return?": When(
-                lambda seen: seen.everyone[0].value == "a dict"
+            "Rank 0 has its dict. What do the other ranks return?": Pattern(
+                lambda obs: obs.all_ranks[0].value == "a dict"
             ),
         },
-        otherwise="Does every path through the function return a dict of tensors?",
+        hint="Does every path through the function return a dict of tensors?",
         required="a dict on every rank",
-        words=str,
+        show=str,
     ),
-    Look(
-        of=lambda seen: seen.actual["names"],
+    Comparison(
+        select=lambda obs: obs.actual["names"],
         mistakes={
             "Every rank makes the calls, but only one keeps the result, because it writes the "
-            "file. Which one? The others return an empty dict.": When(
-                lambda seen: seen.rank or (not seen.value and any(o.value for o in seen.everyone))
+            "file. Which one? The others return an empty dict.": Pattern(
+                lambda obs: obs.rank or (not obs.value and any(o.value for o in obs.all_ranks))
             ),
             "Some names are not those of model.state_dict(), which leaves out buffers that are not "
-            "persistent. Under which name would a model look for the entry?": When(
-                lambda seen: {*seen.value} - {*seen.right}
+            "persistent. Under which name would a model look for the entry?": Pattern(
+                lambda obs: {*obs.value} - {*obs.expected}
             ),
         },
-        otherwise="Compare the names with those of model.state_dict(). Which path leaves some out?",
-        actual=lambda seen: f"a dict with {names_in_words(seen)} on rank {seen.rank}",
+        hint="Compare the names with those of model.state_dict(). Which path leaves some out?",
+        actual=lambda obs: f"a dict with {names_in_words(obs)} on rank {obs.rank}",
         required="all entries of model.state_dict() on rank 0, and none on the other ranks",
     ),
-    Look(
-        of=lambda seen: seen.actual["forms"],
+    Comparison(
+        select=lambda obs: obs.actual["forms"],
         mistakes={
             "This is still a DTensor, which holds only a shard, or needs the group of ranks. What "
-            "makes a full, plain tensor of it?": When(
-                lambda seen: any("DTensor" in one for one in seen.value.values())
+            "makes a full, plain tensor of it?": Pattern(
+                lambda obs: any("DTensor" in one for one in obs.value.values())
             ),
         },
-        otherwise="Each entry is a tensor of the parameter's own dtype. How many of its rows does "
+        hint="Each entry is a tensor of the parameter's own dtype. How many of its rows does "
         "each rank have, and what gathers them, without padding?",
         actual="{part}: {value} {where}",
-        required="{right}",
-        words=str,
+        required="{expected}",
+        show=str,
     ),
-    Look(
-        of=lambda seen: seen.actual["values"],
-        right=lambda call, rank: numbers_of(call) if rank == 0 else {},
-        otherwise="Compare the first wrong tensor with the shards, row by row.",
+    Comparison(
+        select=lambda obs: obs.actual["values"],
+        expected=lambda call, rank: numbers_of(call) if rank == 0 else {},
+        hint="Compare the first wrong tensor with the shards, row by row.",
         actual="{part}: {value} {where}",
-        required="{right}",
+        required="{expected}",
     ),
-    Look(
-        of=lambda seen: seen.actual["whole"],
-        right=[],
-        otherwise="The model is left unsharded: this rank holds all of these parameters. What "
+    Comparison(
+        select=lambda obs: obs.actual["whole"],
+        expected=[],
+        hint="The model is left unsharded: this rank holds all of these parameters. What "
         "shards them again?",
-        actual=lambda seen: (
-            f"after the call, {len(seen.value)} parameters such as {seen.value[0]} are gathered on "
-            f"rank {seen.rank}"
+        actual=lambda obs: (
+            f"after the call, {len(obs.value)} parameters such as {obs.value[0]} are gathered on "
+            f"rank {obs.rank}"
         ),
         required="the model as it was: a shard of each parameter on each rank",
     ),
-    Look(
-        of=lambda seen: seen.actual["changed"],
-        right="",
-        otherwise="Which line changes the model?",
+    Comparison(
+        select=lambda obs: obs.actual["changed"],
+        expected="",
+        hint="Which line changes the model?",
         actual="your function changed {value} on rank {rank}",
         required="the model as it was",
-        words=str,
+        show=str,
     ),
-    Look(
-        of=lambda seen: seen.actual["most"] if seen.rank else 0,
-        right=LIMIT,
-        otherwise="When does this rank need one full tensor, and when the next? It needs to keep "
-        "none.",
+    Comparison(
+        select=lambda obs: obs.actual["most"] if obs.rank else 0,
+        expected=LIMIT,
+        hint="When does this rank need one full tensor, and when the next? It needs to keep none.",
         actual="the right dicts; rank {rank} had up to {value} bytes of new tensors at a time",
-        required=f"{{right}} at most: half of the model's {BYTES:,} bytes",
-        same=lambda actual, right: (actual <= LIMIT) == (right <= LIMIT),
+        required=f"{{expected}} at most: half of the model's {BYTES:,} bytes",
+        equal=lambda actual, expected: (actual <= LIMIT) == (expected <= LIMIT),
     ),
 ]
 RANK, END = "dist.get_rank() == 0", "  # an all-gather: on every rank"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: [Sharded(size, False)] * (size == 4) + [Sharded(size, True)],
-    called=lambda call: (
+    call_text=lambda call: (
         f"full_state(model), the model in shards on {call.ranks} rank{'s' * (call.ranks > 1)}"
         + " after an evaluation" * call.evaluated
     ),
-    given=sharded,
+    make_args=sharded,
     caller=counted,
     observe=seen_of,
-    looks=LOOKS,
+    comparisons=LOOKS,
     mistakes={
         "These are rank 0's own rows. Where do the other rows come from?": edit(
             "value.full_tensor()", "value.to_local()"
@@ -315,6 +321,6 @@ CHECK = OnRanks(
         "mixed torch.Tensor and DTensor": "A shard met a plain tensor. Which of the two should be "
         "unsharded here?",
     },
-    proves="at 1 to 4 ranks rank 0 has every entry in full, uneven rows, frozen and tied ones "
+    on_pass="at 1 to 4 ranks rank 0 has every entry in full, uneven rows, frozen and tied ones "
     "included; the others have nothing, and never held more than half of the model",
 )

@@ -21,8 +21,16 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import ANY, Look, OnRanks, Seen, When, body, edit
-from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises import (
+    ANY,
+    Comparison,
+    DistributedCheck,
+    Observation,
+    Pattern,
+    body,
+    edit,
+)
+from ddp_workbook.exercises.judging.equality import values_equal
 from ddp_workbook.exercises.judging.shards import in_full
 
 MINUTES = 20
@@ -99,10 +107,13 @@ def by_number(tensors: Any) -> dict[str, Any]:
     return {f"number {n}": tensor for n, tensor in enumerate(tensors)}
 
 
-def one_row_less(seen: Seen) -> bool:
+def one_row_less(obs: Observation) -> bool:
     """Whether each tensor is right, or right but for its last row."""
-    pairs = [(seen.value[one], right) for one, right in seen.right.items()]
-    return all(same(value, right) or same(value, right[:-1]) for value, right in pairs)
+    pairs = [(obs.value[one], expected) for one, expected in obs.expected.items()]
+    return all(
+        values_equal(value, expected) or values_equal(value, expected[:-1])
+        for value, expected in pairs
+    )
 
 
 def in_call(case: Rows) -> str:
@@ -118,57 +129,58 @@ GATHER = "dist.all_gather(lengths, length)"
 FULL_LIST = "[torch.empty_like(padded) for _ in lengths]"
 GATHER_ALL = "dist.all_gather(everyone, padded)"
 RESULT = "[one[:rows] for one, rows in zip(everyone, lengths, strict=True)]"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=cases,
-    called=in_call,
-    given=lambda case, rank: (tensor_of(case, rank),),
-    looks=[
-        Look(
-            right=lambda case: [ANY] * len(case.lengths),
-            otherwise="Does every path through the function return one tensor for each rank?",
+    call_text=in_call,
+    make_args=lambda case, rank: (tensor_of(case, rank),),
+    comparisons=[
+        Comparison(
+            expected=lambda case: [ANY] * len(case.lengths),
+            hint="Does every path through the function return one tensor for each rank?",
             required="a list of {size} tensors on every rank",
         ),
-        Look(
-            of=lambda seen: by_number(seen.actual),
-            right=lambda case: by_number(tensor_of(case, r) for r in range(len(case.lengths))),
+        Comparison(
+            select=lambda obs: by_number(obs.actual),
+            expected=lambda case: by_number(tensor_of(case, r) for r in range(len(case.lengths))),
             mistakes={
                 "These are the right tensors in another order. What decides which one is first?": (
-                    When(
-                        lambda seen: all(
-                            any(same(one, right) for one in seen.value.values())
-                            for right in seen.right.values()
+                    Pattern(
+                        lambda obs: all(
+                            any(values_equal(one, expected) for one in obs.value.values())
+                            for expected in obs.expected.values()
                         )
                     )
                 ),
                 "A number that you pad with may be data as well. What else tells you where a "
-                "tensor ends?": When(one_row_less),
+                "tensor ends?": Pattern(one_row_less),
             },
-            otherwise="Follow one row of this tensor: where is it in each tensor that you send, "
+            hint="Follow one row of this tensor: where is it in each tensor that you send, "
             "and where in each that you receive?",
             actual="{part} of the list is {value} {where}",
-            required="{right}",
-            words=in_full,
+            required="{expected}",
+            show=in_full,
         ),
-        Look(
-            of=lambda seen: [op for op in ("send", "recv") if op in seen.ops],
-            right=[],
-            otherwise="The messages differ in length, and so do their tensors. What makes "
+        Comparison(
+            select=lambda obs: [op for op in ("send", "recv") if op in obs.ops],
+            expected=[],
+            hint="The messages differ in length, and so do their tensors. What makes "
             "tensors of one length, so that one collective moves them all?",
             actual="the right list, but rank {rank} called {value}",
             required="at most two collectives, and no send or recv",
-            words=" and ".join,
+            show=" and ".join,
         ),
-        Look(
-            of=lambda seen: sum(row["received"] for row in seen.wire),
-            right=lambda case: (
+        Comparison(
+            select=lambda obs: sum(row["received"] for row in obs.communication),
+            expected=lambda case: (
                 len(case.lengths)
                 * (max(tensor_of(case, r).nbytes for r in range(len(case.lengths))) + FOR_ALL_ELSE)
             ),
-            otherwise="To which length do you pad, and which dtype do you send? Pickled objects "
+            hint="To which length do you pad, and which dtype do you send? Pickled objects "
             "have more bytes than tensors.",
             actual="the right list, but {value} bytes for rank {rank}",
-            required=f"{{right}} at most: from each rank what the longest has, plus {FOR_ALL_ELSE}",
-            same=lambda actual, right: actual <= right,
+            required=f"{{expected}} at most: from each rank what the longest has, plus "
+            f"{FOR_ALL_ELSE}",
+            equal=lambda actual, expected: actual <= expected,
         ),
     ],
     mistakes={
@@ -207,14 +219,14 @@ CHECK = OnRanks(
             + edit(GATHER_ALL, "dist.all_reduce(everyone, dist.ReduceOp.MAX)")
         ),
     },
-    most=2,
-    too_much="Which of these can you do without? How many would it take with 100 ranks?",
-    keeps="Which of your lines writes into it?",
+    max_collectives=2,
+    collectives_hint="Which of these can you do without? How many would it take with 100 ranks?",
+    unchanged="Which of your lines writes into it?",
     errors={
         "expanded size": PADDED,
         "number of sizes": PADDED,
         "invalid tensor size": UNLIKE,
         "SIGABRT": UNLIKE,
     },
-    proves="tensors of 0 to 259 rows at 1 to 4 ranks: two collectives per call",
+    on_pass="tensors of 0 to 259 rows at 1 to 4 ranks: two collectives per call",
 )

@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, When, body, edit
-from ddp_workbook.exercises.judging.same import number_in
+from ddp_workbook.exercises import Comparison, DistributedCheck, Edit, Pattern, body, edit
+from ddp_workbook.exercises.judging.equality import number_in
 
 MINUTES = 12
 HINTS = [
@@ -98,7 +98,7 @@ def gradient(loss: Tensor) -> float | str:
         return f"{type(error).__name__}: {str(error).partition('. ')[0]}"
 
 
-def right(case: list[Own]) -> float:
+def expected(case: list[Own]) -> float:
     """The mean over all rows."""
     return sum(own.mean * own.rows for own in case if own.rows) / sum(own.rows for own in case)
 
@@ -118,56 +118,56 @@ def other_sums(total: str, rows: str = "rows", result: str = "totals[0] / totals
 SUM = "loss.item() * rows if rows else 0.0"
 OF_ALL = "(totals[0] / totals[1]).item()"
 MEAN = "loss.item() if rows else 0.0"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=calls,
-    called=lambda case: "; ".join(
+    call_text=lambda case: "; ".join(
         f"global_loss({own.mean}{' (bfloat16)' * (own.dtype == torch.bfloat16)}, {own.rows}) "
         f"on rank {rank}"
         for rank, own in enumerate(case)
     ),
-    given=loss_of,
+    make_args=loss_of,
     observe=seen_of,
-    keeps="Which line writes into loss, or into its memory, which detach() and data share?",
-    looks=[
-        Look(
-            of=lambda seen: seen.actual["graph"],
-            right=False,
-            otherwise="A program that keeps this value for a plot also keeps the graph of its "
+    unchanged="Which line writes into loss, or into its memory, which detach() and data share?",
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual["graph"],
+            expected=False,
+            hint="A program that keeps this value for a plot also keeps the graph of its "
             "step in memory.",
             actual="a tensor that requires grad, on rank {rank}",
             required="a number: a float, or a tensor that has left the graph",
         ),
-        Look(
-            of=lambda seen: seen.actual["gradient"],
-            right=lambda case, rank: case[rank].mean,
+        Comparison(
+            select=lambda obs: obs.actual["gradient"],
+            expected=lambda case, rank: case[rank].mean,
             mistakes={
-                "Which line uses up or cuts off the graph of loss? Its caller needs it.": When(
-                    lambda seen: isinstance(seen.value, str)
+                "Which line uses up or cuts off the graph of loss? Its caller needs it.": Pattern(
+                    lambda obs: isinstance(obs.value, str)
                 ),
             },
-            otherwise="Which line changes the graph of loss? Its caller needs it.",
+            hint="Which line changes the graph of loss? Its caller needs it.",
             actual="loss.backward() then gives {value} on rank {rank}",
-            required="{right} as the gradient there, as it is without your function",
+            required="{expected} as the gradient there, as it is without your function",
         ),
-        Look(
-            of=lambda seen: seen.actual["number"],
-            right=right,
+        Comparison(
+            select=lambda obs: obs.actual["number"],
+            expected=expected,
             mistakes={
                 "It is nearly right, and the losses are bfloat16 here. Which of your numbers are "
-                "bfloat16, too?": When(
-                    lambda seen: (
-                        seen.case[0].dtype == torch.bfloat16
-                        and math.isclose(seen.value, seen.right, rel_tol=0.05)
+                "bfloat16, too?": Pattern(
+                    lambda obs: (
+                        obs.case[0].dtype == torch.bfloat16
+                        and math.isclose(obs.value, obs.expected, rel_tol=0.05)
                     )
                 ),
             },
-            otherwise="Which rows are in this number, and how often does each count?",
-            required="the mean over all rows, {right} {there}",
+            hint="Which rows are in this number, and how often does each count?",
+            required="the mean over all rows, {expected} {there}",
         ),
-        Look(
-            of=lambda seen: seen.actual["kept"],
-            right=0,
-            otherwise="What does your function keep from call to call? A tensor that is kept keeps "
+        Comparison(
+            select=lambda obs: obs.actual["kept"],
+            expected=0,
+            hint="What does your function keep from call to call? A tensor that is kept keeps "
             "the graph that made it.",
             actual="the right numbers, but on rank {rank} the graphs of earlier calls are still in "
             "memory: {value}",
@@ -209,8 +209,9 @@ CHECK = OnRanks(
             edit(OF_ALL, f"round({OF_ALL}, {digits})") for digits in range(5)
         ],
     },
-    most=1,
-    too_much="Each collective costs a round trip. Which numbers could travel in the same tensor?",
+    max_collectives=1,
+    collectives_hint="Each collective costs a round trip. Which numbers could travel in the same "
+    "tensor?",
     errors={
         "expected Tensor as element": "stack takes tensors. Which of your numbers is not a "
         "tensor yet?",
@@ -218,6 +219,6 @@ CHECK = OnRanks(
         "division by zero": "A rank may have no rows. Which line divides by the rows of this "
         "rank alone?",
     },
-    proves="the mean over the rows of all ranks, with one collective, at 1 to 4 ranks of 0 to 1045 "
-    "rows",
+    on_pass="the mean over the rows of all ranks, with one collective, at 1 to 4 ranks of 0 to "
+    "1045 rows",
 )

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 
-from ddp_workbook.exercises import Look, OnRanks, edit, in_words
+from ddp_workbook.exercises import Comparison, DistributedCheck, edit, in_words
 from ddp_workbook.exercises.judging.regression import batch_of, model_of
 
 MINUTES = 8
@@ -28,7 +28,7 @@ HINTS = [
 ]
 
 
-def heal_does_not_learn(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> list[float]:
+def fix_sharded_training(model: nn.Module, batches: list[tuple[Tensor, Tensor]]) -> list[float]:
     """The loss of each batch, the mean over the ranks, while the model is trained on them."""
     ### BEGIN SOLUTION
     fully_shard(model)
@@ -76,12 +76,12 @@ def cases(size: int) -> list[Run]:
     return [case._replace(size=size) for case in CASES]
 
 
-def given(case: Run, rank: int) -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]:
+def make_args(case: Run, rank: int) -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]:
     """The model, and this rank's parts."""
     return model_of(), [batch_of(n, case.rows, rank) for n in range(case.batches)]
 
 
-def right(case: Run) -> list[float]:
+def expected(case: Run) -> list[float]:
     """The losses of one process on the whole batches."""
     model, losses = model_of(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -97,28 +97,28 @@ def right(case: Run) -> list[float]:
 
 
 SHARD, MADE = "fully_shard(model)\n", "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=cases,
-    called=lambda case: (
+    call_text=lambda case: (
         f"heal_does_not_learn(model, batches), {case.batches} batches of {case.rows} rows a rank"
     ),
-    given=given,
+    make_args=make_args,
     observe=lambda returned, model, _: (
         returned,
         all(hasattr(parameter, "_local_tensor") for parameter in model.parameters()),
     ),
-    looks=[
-        Look(
-            of=lambda seen: seen.actual[0],
-            right=right,
-            otherwise="Compare the losses step by step. In which step do they begin to differ, and "
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual[0],
+            expected=expected,
+            hint="Compare the losses step by step. In which step do they begin to differ, and "
             "what was done just before?",
-            words=in_words,
+            show=in_words,
         ),
-        Look(
-            of=lambda seen: seen.actual[1],
-            right=True,
-            otherwise="Which line shards the model, and what is done to it afterwards?",
+        Comparison(
+            select=lambda obs: obs.actual[1],
+            expected=True,
+            hint="Which line shards the model, and what is done to it afterwards?",
             actual="the right losses, of a model that is not sharded",
             required="parameters that are DTensors",
         ),
@@ -139,9 +139,9 @@ CHECK = OnRanks(
             f"    {SHARD}", ""
         ),
     },
-    keeps="",
+    unchanged="",
     errors={
         "mixed torch.Tensor and DTensor": "One of the two is sharded. Which one did you keep?",
     },
-    proves="a sharded model learns as one process does, on 1 to 4 ranks",
+    on_pass="a sharded model learns as one process does, on 1 to 4 ranks",
 )

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, edit, in_words
+from ddp_workbook.exercises import Comparison, DistributedCheck, edit, in_words
 
 MINUTES = 10
 HINTS = [
@@ -28,7 +28,7 @@ HINTS = [
 ]
 
 
-def heal_three_ranks(rows: Tensor, batch_size: int) -> list[float]:
+def fix_uneven_batches(rows: Tensor, batch_size: int) -> list[float]:
     """The total of each step over all ranks; `rows` [n, 4] is the same on all ranks."""
     ### BEGIN SOLUTION
     rank, ranks = dist.get_rank(), dist.get_world_size()
@@ -72,7 +72,7 @@ def rows_of(case: Rows) -> Tensor:
     return torch.arange(case.number * 4, dtype=torch.float32).reshape(-1, 4) % 11 + 1
 
 
-def right(case: Rows) -> list[float]:
+def expected(case: Rows) -> list[float]:
     """The total of each step."""
     rows, block = rows_of(case), case.size * case.batch_size
     return [rows[start : start + block].sum().item() for start in range(0, case.number, block)]
@@ -80,15 +80,15 @@ def right(case: Rows) -> list[float]:
 
 STEPS = "range(0, -(-len(rows) // ranks), batch_size)"
 TOTAL = "own[start : start + batch_size].sum()"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=cases,
-    called=lambda case: f"heal_three_ranks(rows, {case.batch_size}), {case.number} rows",
-    given=lambda case, rank: (rows_of(case), case.batch_size),
-    looks=[
-        Look(
-            right=right,
-            otherwise="Go through the steps with pencil and paper: which rows does each rank add?",
-            words=in_words,
+    call_text=lambda case: f"heal_three_ranks(rows, {case.batch_size}), {case.number} rows",
+    make_args=lambda case, rank: (rows_of(case), case.batch_size),
+    comparisons=[
+        Comparison(
+            expected=expected,
+            hint="Go through the steps with pencil and paper: which rows does each rank add?",
+            show=in_words,
         )
     ],
     mistakes={
@@ -107,6 +107,6 @@ CHECK = OnRanks(
             TOTAL, "(own[start : start + batch_size] if start < len(own) else own[-1:]).sum()"
         ),
     },
-    keeps="Which line writes into rows?",
-    proves="every row counts once, on 1 to 4 ranks, however the batches come out",
+    unchanged="Which line writes into rows?",
+    on_pass="every row counts once, on 1 to 4 ranks, however the batches come out",
 )

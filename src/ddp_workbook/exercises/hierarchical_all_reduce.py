@@ -23,8 +23,8 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, body, edit
-from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, body, edit
+from ddp_workbook.exercises.judging.equality import values_equal
 from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 15
@@ -89,14 +89,14 @@ def groups(nodes: Nodes) -> tuple[ProcessGroup, ProcessGroup]:
     return inside, dist.new_group([node[0] for node in nodes])
 
 
-def given(case: Held, rank: int) -> tuple[Tensor, ProcessGroup, ProcessGroup | None]:
+def make_args(case: Held, rank: int) -> tuple[Tensor, ProcessGroup, ProcessGroup | None]:
     """The arguments. All groups are made before the first call: to make them is a meeting."""
     nodes, held = case
     inside, between = {one: groups(one) for one in LAYOUTS[len(ranks(case))]}[nodes]
     return held(rank), inside, between if leads(nodes, rank) else None
 
 
-def called(case: Held) -> str:
+def call_text(case: Held) -> str:
     """The nodes, and what their ranks held."""
     held = ", ".join(f"{in_words(case[1](rank))} on rank {rank}" for rank in ranks(case))
     name = "hierarchical_all_reduce(tensor, inside, between)"
@@ -123,18 +123,22 @@ def total(case: Held) -> Tensor:
     return sum(map(case[1], ranks(case)))
 
 
-def leaders_are_right(seen: Seen) -> bool:
+def leaders_are_right(obs: Observation) -> bool:
     """Whether all leaders have the sum."""
-    return all(same(one.value, one.right) for one in seen.everyone if leads(seen.case[0], one.rank))
+    return all(
+        values_equal(one.value, one.expected)
+        for one in obs.all_ranks
+        if leads(obs.case[0], one.rank)
+    )
 
 
-def crossing(seen: Seen) -> list[tuple[str, int, int]]:
+def crossing(obs: Observation) -> list[tuple[str, int, int]]:
     """Of each operation that has joined ranks of several nodes: name, bytes sent, received."""
-    node = node_of(seen.case[0], seen.rank)
+    node = node_of(obs.case[0], obs.rank)
     return [
-        (row["op"], sent(row, seen.rank), row["received"])
-        for row in seen.wire
-        if not set(met_in(row, seen)) <= set(node)
+        (row["op"], sent(row, obs.rank), row["received"])
+        for row in obs.communication
+        if not set(met_in(row, obs)) <= set(node)
     ]
 
 
@@ -146,12 +150,12 @@ def sent(row: dict, rank: int) -> int:
     return 0 if receives else row["bytes"]
 
 
-def met_in(row: dict, seen: Seen) -> list[int]:
+def met_in(row: dict, obs: Observation) -> list[int]:
     """The ranks that an operation joins."""
     if row["op"] in ("send", "recv"):
-        return [seen.rank, seen.rank if row["peer"] is None else row["peer"]]
+        return [obs.rank, obs.rank if row["peer"] is None else row["peer"]]
     group = row["group"].removeprefix("ranks ")
-    return list(range(seen.size)) if group == "default" else list(map(int, group.split(",")))
+    return list(range(obs.size)) if group == "default" else list(map(int, group.split(",")))
 
 
 def due(case: Held, rank: int) -> list[tuple[int, int]]:
@@ -160,50 +164,50 @@ def due(case: Held, rank: int) -> list[tuple[int, int]]:
     return [(total(case).nbytes, total(case).nbytes)] if there_are else []
 
 
-def took_part(seen: Seen) -> str:
+def took_part(obs: Observation) -> str:
     """What the rank did with ranks of other nodes."""
-    done = [f"{op} ({out} bytes sent, {into} received)" for op, out, into in crossing(seen)]
-    return f"rank {seen.rank} took part in {' and '.join(done) or 'nothing'}"
+    done = [f"{op} ({out} bytes sent, {into} received)" for op, out, into in crossing(obs)]
+    return f"rank {obs.rank} took part in {' and '.join(done) or 'nothing'}"
 
 
-SUM = Look(
-    right=total,
+SUM = Comparison(
+    expected=total,
     mistakes={
-        "The leaders have the sum over all ranks, rank {rank} does not. Who tells it?": When(
+        "The leaders have the sum over all ranks, rank {rank} does not. Who tells it?": Pattern(
             leaders_are_right
         ),
     },
-    otherwise="Print the tensor on every rank after each step. On which ranks is the result of a "
+    hint="Print the tensor on every rank after each step. On which ranks is the result of a "
     "reduce valid?",
 )
-BETWEEN = Look(
-    of=lambda seen: [(sent, received) for _, sent, received in crossing(seen)],
-    right=due,
+BETWEEN = Comparison(
+    select=lambda obs: [(sent, received) for _, sent, received in crossing(obs)],
+    expected=due,
     mistakes={
-        "What can another rank tell the other nodes that its leader cannot?": When(
-            lambda seen: any(one.value for one in seen.everyone if one.right == [])
+        "What can another rank tell the other nodes that its leader cannot?": Pattern(
+            lambda obs: any(one.value for one in obs.all_ranks if one.expected == [])
         ),
         "Each operation is a trip between the nodes. Which single one gives the sum to every "
-        "leader?": When(lambda seen: len(seen.value) > 1),
+        "leader?": Pattern(lambda obs: len(obs.value) > 1),
     },
-    otherwise="How many bytes does the tensor have? And how many would each leader send and "
+    hint="How many bytes does the tensor have? And how many would each leader send and "
     "receive if there were a hundred nodes?",
-    actual=lambda seen: "with ranks of other nodes\n" + "\n".join(map(took_part, seen.everyone)),
-    required=lambda seen: (
+    actual=lambda obs: "with ranks of other nodes\n" + "\n".join(map(took_part, obs.all_ranks)),
+    required=lambda obs: (
         "only the leader of each node takes part, in one operation: "
-        f"{total(seen.case).nbytes} bytes sent, and as many received"
+        f"{total(obs.case).nbytes} bytes sent, and as many received"
     ),
 )
 REDUCE = "dist.reduce(tensor, group_dst=0, group=inside)"
 BROADCAST = "dist.broadcast(tensor, group_src=0, group=inside)"
 ADD = "dist.all_reduce(tensor, group=inside)"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=cases,
     sizes=(1, 2, 3, 4, 6),
-    called=called,
-    given=given,
+    call_text=call_text,
+    make_args=make_args,
     observe=lambda returned, tensor, *_: tensor,
-    looks=[SUM, BETWEEN],
+    comparisons=[SUM, BETWEEN],
     mistakes={
         "The caller's tensor has not changed. Into which memory do your operations write?": [
             edit(REDUCE, f"tensor = tensor.clone()\n    {REDUCE}"),
@@ -232,5 +236,6 @@ CHECK = OnRanks(
         "inside the group?",
         "NoneType": "On which ranks is `between` None, and what should they do instead?",
     },
-    proves="the sum at 1 to 6 ranks on 1 to 3 nodes; each leader sends and receives its bytes once",
+    on_pass="the sum at 1 to 6 ranks on 1 to 3 nodes; each leader sends and receives its bytes "
+    "once",
 )

@@ -19,8 +19,16 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import Any, NamedTuple
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, body, edit, in_words
-from ddp_workbook.exercises.judging.same import kind
+from ddp_workbook.exercises import (
+    Comparison,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    body,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.equality import kind
 
 MINUTES = 10
 HINTS = [
@@ -98,16 +106,16 @@ def read(function: Callable, stream: Stream, *process: Any) -> dict:
     return {"taken": stream.taken if first else 0, "samples": first + list(samples)}
 
 
-def by_process(seen: Seen, lists: list) -> str:
+def by_process(obs: Observation, lists: list) -> str:
     """A line for each process."""
     names = [
         f"rank {rank}" + (f", worker {worker.id}" if worker else "")
-        for rank, worker in seen.case.processes
+        for rank, worker in obs.case.processes
     ]
     return "\n".join(f"{n}: {in_words(own)}" for n, own in zip(names, lists, strict=False))
 
 
-def called(case: Source) -> str:
+def call_text(case: Source) -> str:
     """How many samples, ranks and workers, as the verdict says it."""
     ranks = f"{len(case.workers)} rank{'s' * (len(case.workers) > 1)}"
     return (
@@ -118,7 +126,7 @@ def called(case: Source) -> str:
 
 WHOSE, END = "owner == rank and turn % workers == mine", "        turn, owner"
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=[
         Source(25, (3, 1, 2)),
         Source(23, (2, 2)),
@@ -130,42 +138,42 @@ CHECK = Alone(
         Source(5, (0,)),
     ],
     times=lambda case: len(case.processes),
-    given=lambda case, process: (
+    make_args=lambda case, process: (
         Stream(case.samples),
         case.processes[process][0],
         len(case.workers),
         case.processes[process][1],
     ),
     caller=read,
-    called=called,
-    looks=[
-        Look(
-            of=lambda seen: kind(seen.actual["samples"]),
-            right="a list",
-            otherwise="The caller iterates over what your function gives. What is it here, and on "
+    call_text=call_text,
+    comparisons=[
+        Comparison(
+            select=lambda obs: kind(obs.actual["samples"]),
+            expected="a list",
+            hint="The caller iterates over what your function gives. What is it here, and on "
             "every path?",
-            actual=lambda seen: f"{in_words(seen.actual['samples'])}, {seen.value}",
+            actual=lambda obs: f"{in_words(obs.actual['samples'])}, {obs.value}",
             required="an iterator over samples",
         ),
-        Look(
-            of=lambda seen: seen.actual["samples"],
+        Comparison(
+            select=lambda obs: obs.actual["samples"],
             mistakes={
                 "These are not the samples themselves. What exactly does your function yield?": (
-                    When(lambda seen: any(one not in seen.case.samples for one in seen.value))
+                    Pattern(lambda obs: any(one not in obs.case.samples for one in obs.value))
                 ),
             },
-            otherwise="Which samples come more than once, and which nowhere? Write a rank and a "
+            hint="Which samples come more than once, and which nowhere? Write a rank and a "
             "worker under each place of the stream.",
-            actual=lambda seen: by_process(seen, [one.value for one in seen.everyone]),
-            required=lambda seen: by_process(seen, [one.right for one in seen.everyone]),
+            actual=lambda obs: by_process(obs, [one.value for one in obs.all_ranks]),
+            required=lambda obs: by_process(obs, [one.expected for one in obs.all_ranks]),
         ),
-        Look(
-            of=lambda seen: seen.actual["taken"] > seen.solution.actual["taken"],
-            right=False,
-            otherwise="What does the first sample wait for? The stream may never end.",
-            actual=lambda seen: (
-                f"on rank {seen.case.processes[seen.rank][0]}, "
-                f"{seen.actual['taken']} samples were taken before the first one came"
+        Comparison(
+            select=lambda obs: obs.actual["taken"] > obs.solution.actual["taken"],
+            expected=False,
+            hint="What does the first sample wait for? The stream may never end.",
+            actual=lambda obs: (
+                f"on rank {obs.case.processes[obs.rank][0]}, "
+                f"{obs.actual['taken']} samples were taken before the first one came"
             ),
             required="a sample comes when it has been read",
         ),
@@ -224,5 +232,5 @@ CHECK = Alone(
         "raised StopIteration": "next raises StopIteration at the end of the stream, which is an "
         "error inside a generator. What could end your loop?",
     },
-    proves="at 1 to 3 ranks with 0 to 4 workers, each sample comes once, in one process",
+    on_pass="at 1 to 3 ranks with 0 to 4 workers, each sample comes once, in one process",
 )

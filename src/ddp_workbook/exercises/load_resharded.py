@@ -24,9 +24,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit
-from ddp_workbook.exercises.judging.memory import Counted
-from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, edit
+from ddp_workbook.exercises.judging.equality import values_equal
+from ddp_workbook.exercises.judging.memory import PeakMemoryMode
 from ddp_workbook.exercises.judging.shards import filled_memory, in_full
 
 MINUTES = 13
@@ -123,14 +123,14 @@ class Files:
         return self.shards[file].clone()
 
 
-def given(case: Saved) -> tuple[Tensor, list[int], Files]:
+def make_args(case: Saved) -> tuple[Tensor, list[int], Files]:
     """The arguments of a call."""
     return torch.empty(case.shape, dtype=case.dtype, device="meta"), [*case.sizes], Files(case)
 
 
 def counted(function: Callable, full: Tensor, sizes: list[int], read: Files) -> Any:
     """Call the reader's function, and note how much memory it took."""
-    with filled_memory(), Counted(0) as memory:
+    with filled_memory(), PeakMemoryMode(0) as memory:
         returned = function(full, sizes, read)
     read.most = memory.most
     return returned
@@ -143,79 +143,80 @@ def seen_of(returned: Any, full: Tensor, sizes: list[int], read: Files) -> dict[
     return {"rows": returned, "files": sorted(read.calls), "most": read.most}
 
 
-def of_another_rank(seen: Seen) -> bool:
+def of_another_rank(obs: Observation) -> bool:
     """Whether these are the rows that another rank must return."""
-    return any(same(seen.value, one.right) for one in seen.everyone if one.rank != seen.rank)
+    return any(
+        values_equal(obs.value, one.expected) for one in obs.all_ranks if one.rank != obs.rank
+    )
 
 
-def more_rows(seen: Seen) -> int:
+def more_rows(obs: Observation) -> int:
     """How many rows too many have come; negative if some are missing."""
-    tensor = isinstance(seen.value, Tensor) and seen.value.dim()
-    return len(seen.value) - len(seen.right) if tensor else 0
+    tensor = isinstance(obs.value, Tensor) and obs.value.dim()
+    return len(obs.value) - len(obs.expected) if tensor else 0
 
 
 ROUNDED_UP = "-(-len(full) // dist.get_world_size())"
 NEXT = "        begin += size"
 MINE = "mine = torch.empty(end - first, *full.shape[1:], dtype=full.dtype)"
 COPY = "mine[low - first : high - first] = read(file)[low - begin : high - begin]"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: [case._replace(ranks=size) for case in CASES],
-    called=lambda case: (
+    call_text=lambda case: (
         f"load_resharded(full, sizes, read) on {case.ranks} rank{'s' * (case.ranks > 1)}, where "
         f"sizes was {case.sizes}, and full {str(case.dtype)[6:]} of shape {case.shape}"
     ),
-    given=given,
+    make_args=make_args,
     caller=counted,
     observe=seen_of,
-    looks=[
-        Look(
-            of=lambda seen: seen.actual["rows"],
-            right=lambda case, rank: whole(case)[slice(*case.rows(rank))],
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual["rows"],
+            expected=lambda case, rank: whole(case)[slice(*case.rows(rank))],
             mistakes={
                 "These are another rank's rows. Which rows are rank {rank}'s, and do all ranks "
-                "read the same ones?": When(of_another_rank),
-                "Such a tensor has a shape, and no memory. Which tensor gets the rows?": When(
-                    lambda seen: isinstance(seen.value, str) and seen.value == ON_META
+                "read the same ones?": Pattern(of_another_rank),
+                "Such a tensor has a shape, and no memory. Which tensor gets the rows?": Pattern(
+                    lambda obs: isinstance(obs.value, str) and obs.value == ON_META
                 ),
-                "There are more rows than this rank owns. Which of them are its own?": When(
-                    lambda seen: more_rows(seen) > 0
+                "There are more rows than this rank owns. Which of them are its own?": Pattern(
+                    lambda obs: more_rows(obs) > 0
                 ),
                 "There are fewer rows than this rank owns. How does torch.chunk deal out rows "
-                "that do not divide?": When(lambda seen: more_rows(seen) < 0),
+                "that do not divide?": Pattern(lambda obs: more_rows(obs) < 0),
             },
-            otherwise="Follow this rank's first row: which file has it, and as its which row? "
+            hint="Follow this rank's first row: which file has it, and as its which row? "
             "Then follow its last one.",
-            words=in_full,
+            show=in_full,
         ),
-        Look(
-            of=lambda seen: sorted({*seen.ops}),
-            right=[],
-            otherwise="Every rank can read every file. What is left to send?",
+        Comparison(
+            select=lambda obs: sorted({*obs.ops}),
+            expected=[],
+            hint="Every rank can read every file. What is left to send?",
             actual="the right rows, but rank {rank} called {value}",
             required="no communication",
-            words=" and ".join,
+            show=" and ".join,
         ),
-        Look(
-            of=lambda seen: seen.actual["files"],
-            right=lambda case, rank: case.files(rank),
+        Comparison(
+            select=lambda obs: obs.actual["files"],
+            expected=lambda case, rank: case.files(rank),
             mistakes={
-                "A file was read more than once. What could you take from it the first time?": When(
-                    lambda seen: len({*seen.value}) < len(seen.value)
-                ),
+                "A file was read more than once. What could you take from it the first "
+                "time?": Pattern(lambda obs: len({*obs.value}) < len(obs.value)),
             },
-            otherwise="Each read counts when there are thousands of files. Which of these have a "
+            hint="Each read counts when there are thousands of files. Which of these have a "
             "row of this rank?",
             actual="the right rows, but rank {rank} read the files {value}",
-            required="the files {right}, each once",
+            required="the files {expected}, each once",
         ),
-        Look(
-            of=lambda seen: seen.actual["most"],
-            right=lambda case, rank: case.allowed(rank),
-            otherwise="Which tensors are alive when the last file is read, or when parts are "
+        Comparison(
+            select=lambda obs: obs.actual["most"],
+            expected=lambda case, rank: case.allowed(rank),
+            hint="Which tensors are alive when the last file is read, or when parts are "
             "joined? A slice of a file keeps the whole file in memory.",
             actual="the right rows, but rank {rank} had up to {value} bytes at a time",
-            required="{right} at most: its rows, two files, and 16 KiB",
-            same=lambda actual, right: actual <= right,
+            required="{expected} at most: its rows, two files, and 16 KiB",
+            equal=lambda actual, expected: actual <= expected,
         ),
     ],
     mistakes={
@@ -246,6 +247,6 @@ CHECK = OnRanks(
         "expected a non-empty list": "A rank may have no rows. Which shape and dtype has its "
         "result then?",
     },
-    proves="the rows of 2 to 12 files at 1 to 4 ranks, uneven and empty files and ranks included; "
+    on_pass="the rows of 2 to 12 files at 1 to 4 ranks, uneven and empty files and ranks included; "
     "only what is needed was read, and never more than two files were in memory beside the result",
 )

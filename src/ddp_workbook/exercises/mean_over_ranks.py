@@ -9,7 +9,15 @@ import math
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Edit, Look, OnRanks, Seen, body, edit, in_words
+from ddp_workbook.exercises import (
+    Comparison,
+    DistributedCheck,
+    Edit,
+    Observation,
+    body,
+    edit,
+    in_words,
+)
 
 MINUTES = 5
 HINTS = [
@@ -54,27 +62,27 @@ def with_its_kind(value: object) -> str:
     return f"tensor({in_words(value)})" if isinstance(value, torch.Tensor) else in_words(value)
 
 
-def as_on_rank_0(seen: Seen) -> bool:
+def as_on_rank_0(obs: Observation) -> bool:
     """Whether a rank has the number that rank 0 has, bit for bit; nan equals nan."""
-    here, there = float(seen.actual), float(seen.everyone[0].actual)
+    here, there = float(obs.actual), float(obs.all_ranks[0].actual)
     return here == there or (math.isnan(here) and math.isnan(there))
 
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=CASES,
-    called="the ranks held {case}",
-    looks=[
-        Look(
-            right=lambda values: sum(values) / len(values),
-            otherwise="Which of the ranks' numbers are in your result, and how often?",
-            words=with_its_kind,
+    call_text="the ranks held {case}",
+    comparisons=[
+        Comparison(
+            expected=lambda values: sum(values) / len(values),
+            hint="Which of the ranks' numbers are in your result, and how often?",
+            show=with_its_kind,
         ),
-        Look(
-            of=as_on_rank_0,
-            right=True,
-            otherwise="Do all ranks add in the same order? The last digits of a sum depend on it.",
-            actual=lambda seen: (
-                f"{seen.actual} on rank {seen.rank}, {seen.everyone[0].actual} on rank 0"
+        Comparison(
+            select=as_on_rank_0,
+            expected=True,
+            hint="Do all ranks add in the same order? The last digits of a sum depend on it.",
+            actual=lambda obs: (
+                f"{obs.actual} on rank {obs.rank}, {obs.all_ranks[0].actual} on rank 0"
             ),
             required="the same number on every rank, to the last digit",
         ),
@@ -126,5 +134,5 @@ CHECK = OnRanks(
         "no len()": "value is one number. dist.get_world_size() returns how many ranks there are.",
         "not iterable": "value is one number, this rank's own. The other ranks have their own.",
     },
-    proves="every rank returns the same mean of all, nan included, at 1 to 4 ranks",
+    on_pass="every rank returns the same mean of all, nan included, at 1 to 4 ranks",
 )

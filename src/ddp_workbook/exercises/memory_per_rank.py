@@ -37,8 +37,8 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
-from ddp_workbook.exercises import Alone, Edit, Look, edit
-from ddp_workbook.exercises.judging.numbers_by_key import form_look, number
+from ddp_workbook.exercises import Comparison, Edit, SingleProcessCheck, edit
+from ddp_workbook.exercises.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 25
 HINTS = [
@@ -152,16 +152,16 @@ def arguments(case: Measured) -> tuple:
     return [*root], [[*block] for block in blocks], case.ranks, case.strategy
 
 
-def look(key: str, otherwise: str) -> Look:
+def look(key: str, hint: str) -> Comparison:
     """One of the four numbers, beside the one that was measured."""
-    return Look(
-        of=lambda seen: number(seen.actual[key]),
-        right=lambda case: getattr(case, key),
-        otherwise=otherwise,
+    return Comparison(
+        select=lambda obs: number(obs.actual[key]),
+        expected=lambda case: getattr(case, key),
+        hint=hint,
         actual=f'{{value}} bytes as "{key}"',
-        required="{right} bytes, measured with torch 2.13",
-        words="{:,}".format,
-        same=lambda actual, right: actual == right,
+        required="{expected} bytes, measured with torch 2.13",
+        show="{:,}".format,
+        equal=lambda actual, expected: actual == expected,
     )
 
 
@@ -185,11 +185,11 @@ def zero_1(state: str) -> Edit:
     return edit("2 * 4 * max(loads)", state)
 
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    given=arguments,
-    looks=[
-        form_look(KEYS),
+    make_args=arguments,
+    comparisons=[
+        form_comparison(KEYS),
         look(
             "parameters", "Take one tensor and one rank. How many of the rows does the rank have?"
         ),
@@ -333,10 +333,10 @@ CHECK = Alone(
             LARGEST, "shard(max(blocks, key=lambda block: sum(map(prod, block)), default=[]))"
         ),
     },
-    keeps="Which line changes the caller's lists?",
+    unchanged="Which line changes the caller's lists?",
     errors={
         "empty": "A model may have no blocks or no root. What is the largest of none?",
         "to unpack": "A tensor may have one dimension, two or three.",
     },
-    proves="for seven strategies, every byte that was measured on 1 to 6 ranks",
+    on_pass="for seven strategies, every byte that was measured on 1 to 6 ranks",
 )

@@ -27,7 +27,13 @@ The two schedulers differ. (`$PBS_O_WORKDIR` is the folder where qsub was typed.
 import re
 from typing import Any
 
-from ddp_workbook.exercises import Alone, Look, NotYet, Seen, in_words
+from ddp_workbook.exercises import (
+    CheckFailed,
+    Comparison,
+    Observation,
+    SingleProcessCheck,
+    in_words,
+)
 from ddp_workbook.exercises.judging.job_facts import facts
 from ddp_workbook.exercises.judging.job_scripts import BASH, PROGRAM
 
@@ -184,7 +190,7 @@ def looked_at(returned: Any, scheduler: str) -> dict[str, Any]:
     """Whether two scripts came back, and which facts about one of them are not as required."""
     if not BASH:
         actual, look = "no bash on this machine to run them", "Install bash; on Windows, with WSL."
-        raise NotYet("both scripts", actual, "bash", look)
+        raise CheckFailed("both scripts", actual, "bash", look)
     two = isinstance(returned, list | tuple) and [type(one) for one in returned] == [str, str]
     two = two and not ("#PBS" in returned[0] and "#SBATCH" in returned[1])
     wrong = wrong_facts(scheduler, returned[scheduler == "pbs"]) if two else {}
@@ -214,42 +220,42 @@ def first(values: dict[str, Any]) -> str:
     return f"{fact}: {shown or 'none'}"
 
 
-def first_and_others(seen: Seen) -> str:
+def first_and_others(obs: Observation) -> str:
     """The first fact in full, and the names of the others."""
-    others = ", ".join([*seen.value][1:])
-    return first(seen.value) + (f"\nalso wrong: {others}" if others else "")
+    others = ", ".join([*obs.value][1:])
+    return first(obs.value) + (f"\nalso wrong: {others}" if others else "")
 
 
-def about_the_first(seen: Seen) -> str:
+def about_the_first(obs: Observation) -> str:
     """Where to look for the first fact."""
-    return next(look for look, facts in TABLE.items() if next(iter(seen.value)) in facts)
+    return next(look for look, facts in TABLE.items() if next(iter(obs.value)) in facts)
 
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=["slurm", "pbs"],
     caller=lambda function, scheduler: function(),  # it is not told which script will be read
-    called=lambda case: (
+    call_text=lambda case: (
         "sbatch, with the first script" if case == "slurm" else "qsub, with the second"
     ),
     observe=looked_at,
-    looks=[
-        Look(
-            of=lambda seen: seen.actual["two"],
-            right=True,
-            otherwise="The given function returned both scripts as strings, the one for Slurm "
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual["two"],
+            expected=True,
+            hint="The given function returned both scripts as strings, the one for Slurm "
             "first. Does its last line still do that?",
-            actual=lambda seen: seen.actual["shown"],
+            actual=lambda obs: obs.actual["shown"],
             required="two texts: the script for Slurm, the script for PBS",
         ),
-        Look(
-            of=lambda seen: seen.actual["wrong"],
-            right={},
-            otherwise=about_the_first,
+        Comparison(
+            select=lambda obs: obs.actual["wrong"],
+            expected={},
+            hint=about_the_first,
             actual=first_and_others,
-            required=lambda seen: first({fact: REQUIRED[fact] for fact in seen.value}),
+            required=lambda obs: first({fact: REQUIRED[fact] for fact in obs.value}),
         ),
     ],
     errors={"does not end": "Which loop or which waiting command of both scripts never ends?"},
-    proves="both start 2 torchruns with 4 ranks each on 2 nodes with 4 GPUs, in each of 2 jobs; "
+    on_pass="both start 2 torchruns with 4 ranks each on 2 nodes with 4 GPUs, in each of 2 jobs; "
     "the one for Slurm fails if one of its nodes fails",
 )

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Look, OnRanks, When, body, edit, in_words
-from ddp_workbook.exercises.judging.same import is_number, kind
+from ddp_workbook.exercises import Comparison, DistributedCheck, Pattern, body, edit, in_words
+from ddp_workbook.exercises.judging.equality import is_number, kind
 
 MINUTES = 12
 HINTS = [
@@ -70,10 +70,10 @@ def means(case: Metrics) -> tuple[float, float]:
 def near(tolerance: float) -> Callable[[Any, Any], bool]:
     """Returns a function: whether two pairs of numbers are equal up to this relative error."""
 
-    def equal(actual: Any, right: Any) -> bool:
-        if not is_pair(actual) or not is_pair(right):
+    def equal(actual: Any, expected: Any) -> bool:
+        if not is_pair(actual) or not is_pair(expected):
             return False
-        pairs = np.asarray(actual, float), np.asarray(right, float)
+        pairs = np.asarray(actual, float), np.asarray(expected, float)
         return np.allclose(*pairs, rtol=tolerance, atol=0, equal_nan=True)
 
     return equal
@@ -99,31 +99,31 @@ DIVIDED = "loss_sum / count, correct / count"
 OWN_MEANS = edit(
     "[loss_sum, correct, count]", "[loss_sum / (count or 1), correct / (count or 1), 1]"
 )
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=cases,
-    called=lambda case: f"the ranks had (loss_sum, correct, count) = {case}",
-    given=lambda case, rank: case[rank],
-    looks=[
-        Look(
-            right=means,
+    call_text=lambda case: f"the ranks had (loss_sum, correct, count) = {case}",
+    make_args=lambda case, rank: case[rank],
+    comparisons=[
+        Comparison(
+            expected=means,
             mistakes={
-                "The task asks for two floats. What do you return instead, and how many?": When(
-                    lambda seen: seen.actual is not None and not is_pair(seen.actual)
+                "The task asks for two floats. What do you return instead, and how many?": Pattern(
+                    lambda obs: obs.actual is not None and not is_pair(obs.actual)
                 ),
                 "nan is what 0 / 0 gives, and inf - inf. Which rank divides by its own count?": (
-                    When(lambda seen: is_pair(seen.actual) and any(map(math.isnan, seen.actual)))
+                    Pattern(lambda obs: is_pair(obs.actual) and any(map(math.isnan, obs.actual)))
                 ),
             },
-            otherwise="Whose samples are in each number, and by which count did you divide it?",
-            same=near(1e-4),
-            words=in_digits,
+            hint="Whose samples are in each number, and by which count did you divide it?",
+            equal=near(1e-4),
+            show=in_digits,
         ),
-        Look(
-            right=means,
-            otherwise="Nearly right: the last digits are lost. Which dtype does each tensor have "
+        Comparison(
+            expected=means,
+            hint="Nearly right: the last digits are lost. Which dtype does each tensor have "
             "when you make it, and which of these numbers can it not hold?",
-            same=near(1e-12),
-            words=in_digits,
+            equal=near(1e-12),
+            show=in_digits,
         ),
     ],
     mistakes={
@@ -162,8 +162,8 @@ CHECK = OnRanks(
             edit("all_reduce(sums)", "all_reduce(sums, dist.ReduceOp.MAX)")
         ),
     },
-    most=1,
-    too_much="Which numbers could you put into one tensor, and which dtype holds them all?",
+    max_collectives=1,
+    collectives_hint="Which numbers could you put into one tensor, and which dtype holds them all?",
     errors={
         "division by zero": "A rank may have no samples. Which count divides here, and when?",
         "infinity": "A loss may be inf. Which dtype can hold it?",
@@ -172,5 +172,5 @@ CHECK = OnRanks(
         "invalid output tensor list": "The list to gather into needs one tensor for each rank. "
         "How many ranks are there now?",
     },
-    proves="12 digits at 1 to 4 ranks, of 0 to 41,000,003 samples each, with one collective",
+    on_pass="12 digits at 1 to 4 ranks, of 0 to 41,000,003 samples each, with one collective",
 )

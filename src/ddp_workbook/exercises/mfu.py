@@ -13,7 +13,7 @@ Return the share as a float, such as 0.4.
 
 from typing import NamedTuple
 
-from ddp_workbook.exercises import Alone, Look, When, body, edit, in_words
+from ddp_workbook.exercises import Comparison, Pattern, SingleProcessCheck, body, edit, in_words
 from ddp_workbook.exercises.judging.numbers_by_key import number
 
 MINUTES = 5
@@ -60,25 +60,24 @@ CASES = [
 ]
 SUM = "6 * parameters + 12 * layers * width * length"
 ALL = "(gpus * peak)"
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    called=lambda case: (
+    call_text=lambda case: (
         f"mfu({', '.join(f'{name}={value:g}' for name, value in case._asdict().items())})"
     ),
-    looks=[
-        Look(
-            of=lambda seen: number(seen.actual),
+    comparisons=[
+        Comparison(
+            select=lambda obs: number(obs.actual),
             mistakes={
-                "This is no number. Which of your lines returns it?": When(
-                    lambda seen: seen.actual is not None and seen.value is None
+                "This is no number. Which of your lines returns it?": Pattern(
+                    lambda obs: obs.actual is not None and obs.value is None
                 ),
-                "Is it rounded? Keep the digits.": When(
-                    lambda seen: any(seen.value == round(seen.right, n) for n in range(6))
+                "Is it rounded? Keep the digits.": Pattern(
+                    lambda obs: any(obs.value == round(obs.expected, n) for n in range(6))
                 ),
             },
-            actual=lambda seen: in_words(seen.actual),
-            otherwise="Write down the operations a token, those a second, and the peak of all "
-            "GPUs.",
+            actual=lambda obs: in_words(obs.actual),
+            hint="Write down the operations a token, those a second, and the peak of all GPUs.",
         ),
     ],
     mistakes={
@@ -121,5 +120,5 @@ CHECK = Alone(
             return gpus * peak / (per_token * tokens_per_second)
         """),
     },
-    proves="the share of four trainings, on 1 to 64 GPUs",
+    on_pass="the share of four trainings, on 1 to 64 GPUs",
 )

@@ -21,7 +21,7 @@ from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ddp_workbook.exercises import Look, OnRanks, edit
+from ddp_workbook.exercises import Comparison, DistributedCheck, edit
 from ddp_workbook.exercises.judging.micro_batches import (
     SHARED_MISTAKES,
     in_ddp,
@@ -115,9 +115,9 @@ def seen_of(_: None, ddp: DistributedDataParallel, *others: Any) -> dict:
     }
 
 
-def near(actual: Tensor, right: Tensor) -> bool:
+def near(actual: Tensor, expected: Tensor) -> bool:
     """Equal but for the rounding of float16, which depends on the order of additions."""
-    return torch.allclose(actual, right, rtol=0.01, atol=0.004, equal_nan=True)
+    return torch.allclose(actual, expected, rtol=0.01, atol=0.004, equal_nan=True)
 
 
 UNSCALE = "    scaler.unscale_(optimizer)  # once; clipping needs the real gradients\n"
@@ -125,43 +125,43 @@ CLIP = "    nn.utils.clip_grad_norm_(ddp.parameters(), most)\n"
 STEP = "scaler.step(optimizer)  # makes no step if a gradient is inf or nan, as on all other ranks"
 BACKWARD = "            scaler.scale(loss).backward()  # the last one sends the sum of all\n"
 AUTOCAST = "            with torch.autocast(images.device.type, torch.float16):\n"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=steps,
-    called=lambda step: (
+    call_text=lambda step: (
         f"mixed_step(ddp, micro_batches, optimizer, scaler, most={step.most:g}), with "
         f"{step.batches} micro-batch{'es' * (step.batches > 1)} of {step.rows} rows on each rank"
         + (f"; one of rank {step.breaks} overflows" if step.breaks is not None else "")
     ),
-    given=arguments,
+    make_args=arguments,
     observe=seen_of,
-    looks=[
-        Look(
-            of=lambda seen: seen.actual["formats"],
-            right=["float16"],
-            otherwise="Which lines must run under autocast, and in which format?",
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual["formats"],
+            expected=["float16"],
+            hint="Which lines must run under autocast, and in which format?",
             actual="the scores have the format {value}",
-            required="{right}",
-            words=lambda formats: " and ".join(formats) or "of no forward through ddp",
+            required="{expected}",
+            show=lambda formats: " and ".join(formats) or "of no forward through ddp",
         ),
-        Look(
-            of=lambda seen: seen.actual["steps"],
-            right=lambda step: int(step.breaks is None),
-            otherwise="Who decides on this rank whether there is a step, and what does it look at?",
+        Comparison(
+            select=lambda obs: obs.actual["steps"],
+            expected=lambda step: int(step.breaks is None),
+            hint="Who decides on this rank whether there is a step, and what does it look at?",
             actual="{value} optimizer steps {where}",
-            required="{right} {there}",
+            required="{expected} {there}",
         ),
-        Look(
-            of=lambda seen: seen.actual["change"],
-            same=near,
-            otherwise="Which rows are in this gradient, by what is it divided, and which norm was "
+        Comparison(
+            select=lambda obs: obs.actual["change"],
+            equal=near,
+            hint="Which rows are in this gradient, by what is it divided, and which norm was "
             "clipped?",
             actual="the weights have changed by {value} {where}",
-            required="{right} {there}, but for the rounding of float16",
+            required="{expected} {there}, but for the rounding of float16",
         ),
-        Look(
-            of=lambda seen: seen.actual["scale"],
-            right=lambda step: SCALE / 2 if step.breaks is not None else SCALE,
-            otherwise="Which call changes the scale, and how often does it come in a step?",
+        Comparison(
+            select=lambda obs: obs.actual["scale"],
+            expected=lambda step: SCALE / 2 if step.breaks is not None else SCALE,
+            hint="Which call changes the scale, and how often does it come in a step?",
             actual="the right weights, but the scale is {value:g} {where} afterwards",
             required="{right:g} {there}",
         ),
@@ -213,6 +213,6 @@ CHECK = OnRanks(
         "Attempting to unscale FP16 gradients": "The parameters must stay in float32. Which line "
         "has changed the model?",
     },
-    proves="the step of one process in float16 with 1 to 3 micro-batches a rank, scaled, "
+    on_pass="the step of one process in float16 with 1 to 3 micro-batches a rank, scaled, "
     "clipped and sent once, and skipped by all ranks if one overflows, at 1 to 4 ranks",
 )

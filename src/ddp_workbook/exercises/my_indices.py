@@ -18,15 +18,23 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DistributedSampler
 
-from ddp_workbook.exercises import Alone, Edit, Look, NotYet, Seen, When, edit
-from ddp_workbook.exercises.judging.dealing import (
+from ddp_workbook.exercises import (
+    CheckFailed,
+    Comparison,
+    Edit,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    edit,
+)
+from ddp_workbook.exercises.judging.index_sharding import (
     A_LIST_OF_INT,
-    CONDITIONS,
+    PATTERNS,
     WRONG_ORDERS,
-    all_came,
-    all_right,
-    received,
-    required,
+    expected_indices,
+    format_expected,
+    format_returned,
+    returned_indices,
 )
 
 MINUTES = 12
@@ -92,7 +100,7 @@ def options(case: Epoch) -> tuple:
     return case[2:] if case != Epoch(case.n, case.size) else ()
 
 
-def called(case: Epoch) -> str:
+def call_text(case: Epoch) -> str:
     """The call, in which every rank gives its own number."""
     words = "epoch={}, shuffle={}, drop_last={}, seed={}".format(*case[2:])
     if options(case):
@@ -117,7 +125,9 @@ def arguments(case: Epoch, rank: int) -> tuple:
 def refuse(*_: Any, **__: Any) -> None:
     """In place of DistributedSampler's own __init__."""
     look = "Which of the task's three rules does it follow for you?"
-    raise NotYet("my_indices", "a DistributedSampler is asked", "lines that do what it does", look)
+    raise CheckFailed(
+        "my_indices", "a DistributedSampler is asked", "lines that do what it does", look
+    )
 
 
 EACH = "n // world_size if drop_last else -(-n // world_size)"
@@ -135,37 +145,40 @@ def if_drop_last(dealt: str) -> Edit:
     return edit(DEALT, f"{dealt} if drop_last else {DEALT}")
 
 
-def own_parts_shuffled(seen: Seen) -> bool:
+def own_parts_shuffled(obs: Observation) -> bool:
     """Whether each rank has the samples that it has without shuffling, in another order."""
-    plain = [by_sampler(seen.case._replace(shuffle=False), one.rank) for one in seen.everyone]
-    shuffled = seen.case.shuffle and seen.size > 1
-    return shuffled and [*map(sorted, received(seen))] == [*map(sorted, plain)]
+    plain = [by_sampler(obs.case._replace(shuffle=False), one.rank) for one in obs.all_ranks]
+    shuffled = obs.case.shuffle and obs.size > 1
+    return shuffled and [*map(sorted, returned_indices(obs))] == [*map(sorted, plain)]
 
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=cases,
     times=lambda case: case.size,
-    given=arguments,
-    called=called,
-    looks=[
+    make_args=arguments,
+    call_text=call_text,
+    comparisons=[
         A_LIST_OF_INT,
-        Look(
-            right=by_sampler,
+        Comparison(
+            expected=by_sampler,
             mistakes={
                 "Each rank has the samples that it has without shuffling, in another order. Which "
-                "of the rules comes first?": When(own_parts_shuffled),
-                **CONDITIONS,
-                "Right so far, but too short. How long must the order be before it is dealt?": When(
-                    lambda seen: all(o.right[: len(o.value)] == [*o.value] for o in seen.everyone)
+                "of the rules comes first?": Pattern(own_parts_shuffled),
+                **PATTERNS,
+                "Right so far, but too short. How long must the order be before it is "
+                "dealt?": Pattern(
+                    lambda obs: all(o.expected[: len(o.value)] == [*o.value] for o in obs.all_ranks)
                 ),
-                "Does every rank get as many samples as it must?": When(
-                    lambda seen: [*map(len, received(seen))] != [*map(len, required(seen))]
+                "Does every rank get as many samples as it must?": Pattern(
+                    lambda obs: (
+                        [*map(len, returned_indices(obs))] != [*map(len, expected_indices(obs))]
+                    )
                 ),
             },
-            otherwise="Write down what is dealt, and under each sample its rank. Where is the "
+            hint="Write down what is dealt, and under each sample its rank. Where is the "
             "first mistake?",
-            actual=all_came,
-            required=all_right,
+            actual=format_returned,
+            required=format_expected,
         ),
     ],
     mistakes={
@@ -224,6 +237,6 @@ CHECK = Alone(
         "float": "Half a sample cannot be dealt. What does / give?",
         "list": "Which of your names is a list here, and which a range, a tensor or a number?",
     },
-    proves="every rank gets what DistributedSampler gives it, for 0 to 13 samples, at world sizes "
+    on_pass="every rank gets what DistributedSampler gives it, for 0 to 13 samples, at world sizes "
     "1 to 4 and 7, with and without shuffle and drop_last",
 )

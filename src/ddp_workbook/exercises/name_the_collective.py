@@ -38,8 +38,12 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from ddp_workbook.exercises import ANY, Alone, Look, Seen, When
-from ddp_workbook.exercises.judging.letters import first_wrong, names_in, none_left_open
+from ddp_workbook.exercises import ANY, Comparison, Observation, Pattern, SingleProcessCheck
+from ddp_workbook.exercises.judging.multiple_choice import (
+    all_answered,
+    choices_by_letter,
+    first_wrong,
+)
 
 MINUTES = 15
 HINTS = [
@@ -130,26 +134,26 @@ def after(name: str, before: Held) -> Held:
     return by_name[call]
 
 
-def given(seen: Seen) -> dict[str, Any]:
+def make_args(obs: Observation) -> dict[str, Any]:
     """By letter, what the named call gives; ANY for letters without a name yet."""
-    names = seen.actual.items()
+    names = obs.actual.items()
     return {one: after(name, TABLE[one][0]) if name else ANY for one, name in names}
 
 
-def differs(how: Any) -> When:
+def differs(how: Any) -> Pattern:
     """True if how(before, came, required) holds for the first letter that is wrong."""
 
-    def holds(seen: Seen) -> bool:
-        letter = first_wrong(seen)
-        return how(TABLE[letter][0], seen.value[letter], seen.right[letter])
+    def holds(obs: Observation) -> bool:
+        letter = first_wrong(obs)
+        return how(TABLE[letter][0], obs.value[letter], obs.expected[letter])
 
-    return When(holds)
+    return Pattern(holds)
 
 
-def what_came(seen: Seen) -> str:
+def what_came(obs: Observation) -> str:
     """ "all_reduce gives 1 2 on every rank"."""
-    letter = first_wrong(seen)
-    name, rows = seen.actual[letter].removesuffix(" SUM"), seen.value[letter]
+    letter = first_wrong(obs)
+    name, rows = obs.actual[letter].removesuffix(" SUM"), obs.value[letter]
     if [] in rows:
         held = len(TABLE[letter][0][0])
         return f"{name} cannot cut {held} number{'s' * (held > 1)} into {len(rows)} pieces"
@@ -167,40 +171,40 @@ def new(rows: Held, before: Held) -> bool:
     return any(number not in held for row in rows for number in row or ())
 
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=[()],
-    called=lambda case, letter: (
+    call_text=lambda case, letter: (
         f"{letter} of the table, where the ranks hold {in_rows(TABLE[letter][0])}"
         if letter
         else CALLED
     ),
-    observe=lambda answer: names_in(CALLED, answer, [*TABLE], ALLOWED, with_operation),
-    looks=[
-        Look(
-            of=given,
-            right={letter: rows for letter, (_, rows) in TABLE.items()},
+    observe=lambda answer: choices_by_letter(CALLED, answer, [*TABLE], ALLOWED, with_operation),
+    comparisons=[
+        Comparison(
+            select=make_args,
+            expected={letter: rows for letter, (_, rows) in TABLE.items()},
             mistakes={
                 "A dash means that a rank gets nothing. Which ranks get something here, and which "
                 "ones does your call give to?": differs(
-                    lambda before, actual, right: (None in right) != (None in actual)
+                    lambda before, actual, expected: (None in expected) != (None in actual)
                 ),
                 "How many numbers does each rank have before and after? Are they whole rows, "
                 "pieces of rows, or the rows of all ranks?": differs(
-                    lambda before, actual, right: len(actual[0]) != len(right[0])
+                    lambda before, actual, expected: len(actual[0]) != len(expected[0])
                 ),
                 "Did some rank hold the required numbers before, or are they combined from several "
                 "ranks' numbers, and how? Without an operation after its name, a call adds "
                 "up.": differs(
-                    lambda before, actual, right: new(actual, before) or new(right, before)
+                    lambda before, actual, expected: new(actual, before) or new(expected, before)
                 ),
             },
-            otherwise="Choose one of the required numbers. Which rank held it before, and at which "
+            hint="Choose one of the required numbers. Which rank held it before, and at which "
             "place in its row?",
             actual=what_came,
-            required="{right}",
-            words=in_rows,
+            required="{expected}",
+            show=in_rows,
         ),
-        none_left_open([*TABLE], "Where did the numbers go, and are there new ones?"),
+        all_answered([*TABLE], "Where did the numbers go, and are there new ones?"),
     ],
-    proves="each of the 8 calls gives what the table says",
+    on_pass="each of the 8 calls gives what the table says",
 )

@@ -22,8 +22,15 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When, edit
-from ddp_workbook.exercises.judging.in_rank import meet, wait_for_the_others
+from ddp_workbook.exercises import (
+    CheckFailed,
+    Comparison,
+    DistributedCheck,
+    Observation,
+    Pattern,
+    edit,
+)
+from ddp_workbook.exercises.judging.in_rank import reported_barrier, store_barrier
 from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 15
@@ -106,7 +113,7 @@ def make_folder() -> str:
     return run.made
 
 
-def given(case: str | Exception, rank: int) -> tuple[Callable[[], str]]:
+def make_args(case: str | Exception, rank: int) -> tuple[Callable[[], str]]:
     """The argument. The ranks play nodes of two."""
     os.environ["LOCAL_RANK"] = str(rank % 2)
     UNDER_WAY[:] = [Run(case)]
@@ -119,19 +126,19 @@ def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
     actual: dict[str, Any] = {"path": "", "ready": False, "raised": ""}
     try:
         returned = once_per_run(make_folder)
-    except NotYet:
+    except CheckFailed:
         raise
     except Exception as error:
         if not isinstance(run.case, Exception):
             raise
         actual["raised"] = f"{type(error).__name__}: {error}"
-        meet()  # here, so that a report names the error if the others do not come
+        store_barrier()  # here, so that a report names the error if the others do not come
     else:
         known = isinstance(returned, str | Path)
         actual["path"] = str(returned) if known else ""
         actual["words"] = shown(actual["path"]) if known else in_words(returned)
         actual["ready"] = known and Path(returned, LAST).exists()
-        wait_for_the_others()
+        reported_barrier()
     return actual | {"calls": run.calls, "made": run.made}
 
 
@@ -140,7 +147,7 @@ def shown(path: str) -> str:
     return repr(path if len(path) < 40 else f"…{path[-40:]}")
 
 
-def called(case: str | Exception) -> str:
+def call_text(case: str | Exception) -> str:
     """What happens to rank 0 in this call, as the verdict says it."""
     does = f"raises {case!r} on rank 0" if isinstance(case, Exception) else "makes a folder"
     if case == LONG:
@@ -148,9 +155,9 @@ def called(case: str | Exception) -> str:
     return f"once_per_run(make_folder), where make_folder {does}"
 
 
-def outcome(seen: Seen) -> str:
+def outcome(obs: Observation) -> str:
     """What the rank did, in a word."""
-    actual, path = seen.actual, seen.everyone[0].actual["made"]
+    actual, path = obs.actual, obs.all_ranks[0].actual["made"]
     if actual["raised"]:
         return "raised"
     if actual["path"] != path:
@@ -158,56 +165,57 @@ def outcome(seen: Seen) -> str:
     return "path" if actual["ready"] else "early"
 
 
-def each(seen: Seen) -> str:
+def each(obs: Observation) -> str:
     """What all ranks did."""
-    did = [one.actual["raised"] or f"returned {one.actual['words']}" for one in seen.everyone]
+    did = [one.actual["raised"] or f"returned {one.actual['words']}" for one in obs.all_ranks]
     return "\n".join(f"rank {rank}: {words}" for rank, words in enumerate(did))
 
 
-def fails(seen: Seen) -> bool:
+def fails(obs: Observation) -> bool:
     """Whether make_folder raises in this run."""
-    return isinstance(seen.case, Exception)
+    return isinstance(obs.case, Exception)
 
 
-CALLS = Look(
-    of=lambda seen: seen.actual["calls"],
-    right=lambda case, rank: int(rank == 0),
-    otherwise="How many folders does this make? Which rank makes one, how often, and what do the "
+CALLS = Comparison(
+    select=lambda obs: obs.actual["calls"],
+    expected=lambda case, rank: int(rank == 0),
+    hint="How many folders does this make? Which rank makes one, how often, and what do the "
     "others need?",
-    actual=lambda seen: (
+    actual=lambda obs: (
         "calls of make_folder: "
-        + ", ".join(f"{one.value} on rank {one.rank}" for one in seen.everyone)
+        + ", ".join(f"{one.value} on rank {one.rank}" for one in obs.all_ranks)
     ),
     required="1 on rank 0, none on any other rank",
 )
-ENDS = Look(
-    of=outcome,
-    right=lambda case: "raised" if isinstance(case, Exception) else "path",
+ENDS = Comparison(
+    select=outcome,
+    expected=lambda case: "raised" if isinstance(case, Exception) else "path",
     mistakes={
-        "What happens to the error that make_folder raised?": When(
-            lambda seen: fails(seen) and not seen.everyone[0].actual["raised"]
+        "What happens to the error that make_folder raised?": Pattern(
+            lambda obs: fails(obs) and not obs.all_ranks[0].actual["raised"]
         ),
-        "Rank 0 has raised, and another rank continues without a folder. What was it told?": When(
-            lambda seen: fails(seen) and any(not one.actual["raised"] for one in seen.everyone)
+        "Rank 0 has raised, and another rank continues without a folder. What was it "
+        "told?": Pattern(
+            lambda obs: fails(obs) and any(not one.actual["raised"] for one in obs.all_ranks)
         ),
     },
-    otherwise="Which rank knows the path, how do the others get all of it, and does every rank "
+    hint="Which rank knows the path, how do the others get all of it, and does every rank "
     "return it?",
     actual=each,
-    required=lambda seen: (
+    required=lambda obs: (
         "an error on every rank, such as rank 0's own or a RuntimeError"
-        if fails(seen)
-        else f"{shown(seen.everyone[0].actual['made'])}, which rank 0 has made, on every rank, and "
+        if fails(obs)
+        else f"{shown(obs.all_ranks[0].actual['made'])}, which rank 0 has made, on every rank, and "
         "not before it is ready"
     ),
 )
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: RUNS,
-    called=called,
-    given=given,
+    call_text=call_text,
+    make_args=make_args,
     caller=call,
     observe=lambda actual, make_folder: actual,
-    looks=[CALLS, ENDS],
+    comparisons=[CALLS, ENDS],
     mistakes={
         "Each node has a local rank 0. Which rank exists once in the world?": edit(
             "dist.get_rank() == 0", "dist.get_rank() % 2 == 0"
@@ -218,6 +226,6 @@ CHECK = OnRanks(
         "make_folder raises, and whatever it raises? Who tells the others that there will be no "
         "folder?",
     },
-    proves="one folder a run for all ranks, never too early, and an error on every rank if rank 0 "
+    on_pass="one folder a run for all ranks, never too early, and an error on every rank if rank 0 "
     "fails, at 1 to 4 ranks",
 )

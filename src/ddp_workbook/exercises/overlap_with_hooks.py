@@ -22,9 +22,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, edit
-from ddp_workbook.exercises.judging.wire_looks import ALL_REDUCE_ALONE, bytes_sent
-from ddp_workbook.network.deliveries import deliveries_noted
+from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, edit
+from ddp_workbook.exercises.judging.comm_comparisons import ALL_REDUCE_ALONE, bytes_sent
+from ddp_workbook.network.emulated_work import record_completed_calls
 
 MINUTES = 15
 HINTS = [
@@ -117,13 +117,13 @@ class Step(NamedTuple):
 
 def some_steps(function: Callable, model: Model) -> list[Step]:
     """The function is called, then `backward` and what it has returned, in STEPS steps."""
-    from ddp_workbook.exercises.judging.in_rank import meet
+    from ddp_workbook.exercises.judging.in_rank import store_barrier
 
-    finish, steps, noted = function(model), [], deliveries_noted()
+    finish, steps, noted = function(model), [], record_completed_calls()
     for model.step in range(STEPS):
         model.zero_grad()
         last = model(torch.zeros(1, requires_grad=True)).sum()
-        meet()
+        store_barrier()
         Slow.begins.clear()
         noted.clear()
         last.backward()
@@ -167,67 +167,67 @@ def right_ends(layer: int, step: int, size: int) -> Tensor | None:
     return torch.tensor([mean, mean])
 
 
-def gradients(seen: Seen) -> dict[str, Tensor | None]:
+def gradients(obs: Observation) -> dict[str, Tensor | None]:
     """The ends of each gradient in each step."""
     return {
         f"{name} in step {number}": found
-        for number, step in enumerate(seen.actual, start=1)
+        for number, step in enumerate(obs.actual, start=1)
         for name, found in step.gradients.items()
     }
 
 
-def who_waits(seen: Seen) -> str:
+def who_waits(obs: Observation) -> str:
     """Who waits for the network, in the best step of any rank: a busy machine disturbs others."""
-    steps = [step for one in seen.everyone for step in one.actual]
-    if seen.size == 1:
+    steps = [step for one in obs.all_ranks for step in one.actual]
+    if obs.size == 1:
         return HIDDEN
     if min(step.stalls for step in steps) > LAYERS / 2:
         return "backward"
-    if share(seen) >= ENOUGH:
+    if share(obs) >= ENOUGH:
         return HIDDEN
-    return "finish, for some" if share(seen) > LITTLE else "finish, for all"
+    return "finish, for some" if share(obs) > LITTLE else "finish, for all"
 
 
-def share(seen: Seen) -> float:
+def share(obs: Observation) -> float:
     """The largest hidden share of any step."""
-    return max(step.hidden for one in seen.everyone for step in one.actual)
+    return max(step.hidden for one in obs.all_ranks for step in one.actual)
 
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: [size],
-    called="finish = overlap_with_hooks(model), then backward() and finish() in two steps",
-    given=lambda size, rank: (Model(rank),),
+    call_text="finish = overlap_with_hooks(model), then backward() and finish() in two steps",
+    make_args=lambda size, rank: (Model(rank),),
     caller=some_steps,
     observe=lambda returned, model: returned,
     network=NETWORK,
-    looks=[
+    comparisons=[
         ALL_REDUCE_ALONE,
-        Look(
-            of=gradients,
-            right=lambda size: {
+        Comparison(
+            select=gradients,
+            expected=lambda size: {
                 f"layers.{layer} in step {step + 1}": right_ends(layer, step, size)
                 for step in range(STEPS)
                 for layer in range(LAYERS + 1)
             },
-            otherwise="Whose gradients are in this one, how often, and by what is it divided? May "
+            hint="Whose gradients are in this one, how often, and by what is it divided? May "
             "your lines use it before the wait, and what do they keep from the step before?",
             actual="the numbers of {part} lie between {value} {where}",
-            required="{right} {there}",
+            required="{expected} {there}",
         ),
         bytes_sent(
             ALL_BYTES,
             "means",
-            otherwise="Is a gradient sent twice, in another dtype, or are zeros sent beside it?",
+            hint="Is a gradient sent twice, in another dtype, or are zeros sent beside it?",
             required="{right:,} bytes: each gradient once a step",
         ),
-        Look(
-            of=who_waits,
-            right=HIDDEN,
-            otherwise="Which gradients are sent late? Each could travel as soon as it is there.",
-            actual=lambda seen: (
+        Comparison(
+            select=who_waits,
+            expected=HIDDEN,
+            hint="Which gradients are sent late? Each could travel as soon as it is there.",
+            actual=lambda obs: (
                 "the right means, but backward waits for the network"
-                if seen.value == "backward"
-                else f"the right means, but {share(seen):.0%} of the network's time is hidden"
+                if obs.value == "backward"
+                else f"the right means, but {share(obs):.0%} of the network's time is hidden"
             ),
             required=f"at least {ENOUGH:.0%} hidden behind a backward that does not wait",
             timing_dependent=True,
@@ -275,6 +275,6 @@ CHECK = OnRanks(
         "doesn't require gradient": "A frozen parameter takes no hook. Which parameters are "
         "trained?",
     },
-    proves="the right means in each step, with at least 60 % of the network's time hidden behind "
+    on_pass="the right means in each step, with at least 60 % of the network's time hidden behind "
     "backward, at 1 to 4 ranks",
 )

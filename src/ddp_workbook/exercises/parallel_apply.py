@@ -20,7 +20,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Alone, Look, NotYet, When, in_words
+from ddp_workbook.exercises import CheckFailed, Comparison, Pattern, SingleProcessCheck, in_words
 
 MINUTES = 15
 HINTS = [
@@ -124,7 +124,7 @@ class Multiply(nn.Module):
             meeting.running.remove(self.number)
 
 
-def given(case: Replicas) -> tuple[list[nn.Module], list[Tensor]]:
+def make_args(case: Replicas) -> tuple[list[nn.Module], list[Tensor]]:
     """Replicas that share a meeting, and inputs; the last is the shortest."""
     meeting = Meeting(case)
     rows = [2] * (case.inputs - 1) + [1]
@@ -158,7 +158,7 @@ def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor])
         try:
             outcome = that_can_travel(function(replicas, inputs))
         except Exception as error:
-            if meeting.case.bad is None or isinstance(error, NotYet):
+            if meeting.case.bad is None or isinstance(error, CheckFailed):
                 raise
             outcome = f"{type(error).__name__}: {error}"
     outputs = outcome if isinstance(outcome, list | tuple) else []
@@ -196,12 +196,12 @@ def left(meeting: Meeting) -> str:
     return "a thread was left"
 
 
-def right(case: Replicas) -> list[Tensor] | str:
+def expected(case: Replicas) -> list[Tensor] | str:
     """The outputs, or the exception."""
     if case.bad is not None:
         error = case.error(f"replica {case.bad} cannot read its rows")
         return f"{case.error.__name__}: {error}"
-    return [one * factor for one, factor in zip(given(case)[1], FACTORS, strict=False)]
+    return [one * factor for one, factor in zip(make_args(case)[1], FACTORS, strict=False)]
 
 
 def shown(outcome: Any) -> str:
@@ -209,10 +209,10 @@ def shown(outcome: Any) -> str:
     return outcome if isinstance(outcome, str) else in_words(outcome)
 
 
-def called(case: Replicas) -> str:
+def call_text(case: Replicas) -> str:
     """Factors, inputs, and what is special, as the verdict says it."""
     factors = ", ".join(f"{factor:g}" for factor in FACTORS[: case.replicas])
-    text = f"replicas that multiply by {factors}; inputs {in_words(given(case)[1])}"
+    text = f"replicas that multiply by {factors}; inputs {in_words(make_args(case)[1])}"
     text += "; inside torch.no_grad()" * (not case.grad)
     return text + (
         f"; replica {case.bad} raises a {case.error.__name__}" if case.bad is not None else ""
@@ -220,7 +220,7 @@ def called(case: Replicas) -> str:
 
 
 FEWER = "There can be fewer inputs than replicas. How far does your loop go?"
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=[
         Replicas(4, 4),
         Replicas(4, 3),
@@ -234,99 +234,95 @@ CHECK = Alone(
         Replicas(4, 1),
         Replicas(4, 4),
     ],
-    called=called,
-    given=given,
+    call_text=call_text,
+    make_args=make_args,
     caller=watched,
-    looks=[
-        Look(
-            of=lambda seen: seen.actual["left"],
-            right="",
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual["left"],
+            expected="",
             timing_dependent=True,
-            otherwise="What waits until every thread has ended, however long that takes, and even "
+            hint="What waits until every thread has ended, however long that takes, and even "
             "if a replica raises an exception? What ends the threads of a pool?",
             actual="{value} when the call was over",
             required="no thread is left then",
-            words=str,
+            show=str,
         ),
-        Look(
-            of=lambda seen: (
-                seen.actual["most"]
-                if len(seen.actual["called"]) == seen.case.inputs
-                else seen.case.inputs
+        Comparison(
+            select=lambda obs: (
+                obs.actual["most"]
+                if len(obs.actual["called"]) == obs.case.inputs
+                else obs.case.inputs
             ),
-            right=lambda case: case.inputs,
+            expected=lambda case: case.inputs,
             mistakes={
                 "They took turns. Are there other threads, and did you wait for one call before "
-                "you made the next?": When(lambda seen: seen.actual["most"] == 1),
+                "you made the next?": Pattern(lambda obs: obs.actual["most"] == 1),
             },
-            otherwise="How many threads may work at the same time, and how many replicas are to "
-            "run?",
+            hint="How many threads may work at the same time, and how many replicas are to run?",
             actual="at most {value} ran at the same time",
-            required="all {right} run at the same time",
+            required="all {expected} run at the same time",
         ),
-        Look(
-            of=lambda seen: seen.actual["called"],
-            right=lambda case: list(range(case.inputs)),
+        Comparison(
+            select=lambda obs: obs.actual["called"],
+            expected=lambda case: list(range(case.inputs)),
             mistakes={
                 "Several calls have taken the last replica. When does a function read the variable "
-                "of the loop around it, when it is defined or when it runs?": When(
-                    lambda seen: seen.value.count(seen.case.inputs - 1) > 1
+                "of the loop around it, when it is defined or when it runs?": Pattern(
+                    lambda obs: obs.value.count(obs.case.inputs - 1) > 1
                 ),
             },
-            otherwise="Replica i gets input i, and is not called if there is none. Which one "
+            hint="Replica i gets input i, and is not called if there is none. Which one "
             "gets which in your code?",
             actual="calls of the replicas, counted from 0: {value}",
-            required="one call of each of {right}",
+            required="one call of each of {expected}",
         ),
-        Look(
-            of=lambda seen: seen.actual["outcome"],
-            right=right,
+        Comparison(
+            select=lambda obs: obs.actual["outcome"],
+            expected=expected,
             mistakes={
                 "An exception ends only its own thread. What catches it there and passes it to "
-                "the caller?": When(
-                    lambda seen: isinstance(seen.value, list | tuple) and seen.case.bad is not None
+                "the caller?": Pattern(
+                    lambda obs: isinstance(obs.value, list | tuple) and obs.case.bad is not None
                 ),
                 "This is not the replica's own exception. What became of that in its thread?": (
-                    When(lambda seen: isinstance(seen.value, str) and seen.case.bad is not None)
+                    Pattern(lambda obs: isinstance(obs.value, str) and obs.case.bad is not None)
                 ),
                 "Is this a list with a tensor for each input? map gives an iterator, and joining "
-                "the outputs is the work of gather.": When(
-                    lambda seen: not isinstance(seen.value, list | tuple)
+                "the outputs is the work of gather.": Pattern(
+                    lambda obs: not isinstance(obs.value, list | tuple)
                 ),
-                "The right outputs, in another order. Which came first in this list?": When(
-                    lambda seen: sorted(map(shown, seen.value)) == sorted(map(shown, seen.right))
+                "The right outputs, in another order. Which came first in this list?": Pattern(
+                    lambda obs: sorted(map(shown, obs.value)) == sorted(map(shown, obs.expected))
                 ),
                 "Not all of these are outputs of a replica. How does an output leave its thread, "
-                "and which method of a future returns it?": When(
-                    lambda seen: {Tensor} < {Tensor, *map(type, seen.value)}
+                "and which method of a future returns it?": Pattern(
+                    lambda obs: {Tensor} < {Tensor, *map(type, obs.value)}
                 ),
             },
-            otherwise="Replica i gets input i. What happens to an input or an output on its way?",
-            actual=lambda seen: (
+            hint="Replica i gets input i. What happens to an input or an output on its way?",
+            actual=lambda obs: (
                 "no exception, but "
-                * isinstance(seen.right, str)
-                * (not isinstance(seen.value, str))
-                + shown(seen.value)
+                * isinstance(obs.expected, str)
+                * (not isinstance(obs.value, str))
+                + shown(obs.value)
             ),
-            required="{right}",
-            words=shown,
+            required="{expected}",
+            show=shown,
         ),
-        Look(
-            of=lambda seen: seen.actual["grads"],
-            right=lambda case: set() if case.bad is not None else {case.grad},
+        Comparison(
+            select=lambda obs: obs.actual["grads"],
+            expected=lambda case: set() if case.bad is not None else {case.grad},
             mistakes={
                 "A new thread starts with gradients on. Which line asks what the caller has set?": (
-                    When(lambda seen: not seen.case.grad)
+                    Pattern(lambda obs: not obs.case.grad)
                 )
             },
-            otherwise="A backward pass will follow. What has separated the outputs from the "
-            "weights?",
-            actual=lambda seen: (
-                f"outputs that require {'a' if True in seen.value else 'no'} gradient"
+            hint="A backward pass will follow. What has separated the outputs from the weights?",
+            actual=lambda obs: (
+                f"outputs that require {'a' if True in obs.value else 'no'} gradient"
             ),
-            required=lambda seen: (
-                f"outputs that require {'a' if seen.case.grad else 'no'} gradient"
-            ),
+            required=lambda obs: f"outputs that require {'a' if obs.case.grad else 'no'} gradient",
         ),
     ],
     errors={
@@ -339,5 +335,5 @@ CHECK = Alone(
         "accelerator": "PyTorch's own function wants GPUs. Yours is to run on a CPU as well.",
         "for *: 'NoneType'": FEWER,
     },
-    proves="1 to 6 replicas run at once, in order, with small batches, no_grad and exceptions",
+    on_pass="1 to 6 replicas run at once, in order, with small batches, no_grad and exceptions",
 )

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ddp_workbook.exercises import Alone, Edit, Look, Seen, When, edit
+from ddp_workbook.exercises import Comparison, Edit, Observation, Pattern, SingleProcessCheck, edit
 from ddp_workbook.exercises.judging.check import SOLUTION
-from ddp_workbook.exercises.judging.numbers_by_key import form_look, number
+from ddp_workbook.exercises.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 20
 HINTS = [
@@ -108,30 +108,30 @@ def arguments(case: Timings) -> tuple:
     return timings, case.compute, [*case.buckets], case.hidden, case.ranks
 
 
-def same(actual: Any, right: Any) -> bool:
+def same(actual: Any, expected: Any) -> bool:
     """Numbers up to SAME."""
-    return abs(actual - right) <= SAME * abs(right)
+    return abs(actual - expected) <= SAME * abs(expected)
 
 
-def digits_lost(seen: Seen) -> bool:
+def digits_lost(obs: Observation) -> bool:
     """Whether the value has two digits, is right but for the last ones, or is lost: about 0."""
-    two_digits = seen.value == float(f"{seen.value:.1e}")
-    close = abs(seen.value - seen.right) <= 0.005 * seen.right
-    return two_digits or close or abs(seen.value) < 1e-6 * seen.right
+    two_digits = obs.value == float(f"{obs.value:.1e}")
+    close = abs(obs.value - obs.expected) <= 0.005 * obs.expected
+    return two_digits or close or abs(obs.value) < 1e-6 * obs.expected
 
 
-def look(key: str, unit: str, otherwise: str) -> Look:
+def look(key: str, unit: str, hint: str) -> Comparison:
     """One of the four numbers; alpha and beta are known, the efficiencies follow from them."""
-    return Look(
-        of=lambda seen: number(seen.actual[key]),
-        right=SOLUTION if key not in Timings._fields else lambda case: getattr(case, key),
+    return Comparison(
+        select=lambda obs: number(obs.actual[key]),
+        expected=SOLUTION if key not in Timings._fields else lambda case: getattr(case, key),
         mistakes={
-            "Is something rounded on the way, or computed in float32?": When(digits_lost),
+            "Is something rounded on the way, or computed in float32?": Pattern(digits_lost),
         },
-        otherwise=otherwise,
-        actual=lambda seen: f'{seen.value:.6g}{unit} as "{key}"',
-        required=lambda seen: f"{seen.right:.6g}{unit}",
-        same=same,
+        hint=hint,
+        actual=lambda obs: f'{obs.value:.6g}{unit} as "{key}"',
+        required=lambda obs: f"{obs.expected:.6g}{unit}",
+        equal=same,
     )
 
 
@@ -160,11 +160,11 @@ def only_strong(line: str) -> Edit:
     return edit("    strong =", f"    {line}\n    strong =")
 
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    given=arguments,
-    looks=[
-        form_look(KEYS),
+    make_args=arguments,
+    comparisons=[
+        form_comparison(KEYS),
         look("alpha", " s", "By what are alpha and beta multiplied in each timing?"),
         look("beta", " s a byte", "alpha is right. What is beta the price of?"),
         look(
@@ -276,11 +276,11 @@ CHECK = Alone(
             returned("strong", "weak / ranks"),
         ],
     },
-    keeps="Which line changes the caller's lists?",
+    unchanged="Which line changes the caller's lists?",
     errors={
         "ingular": "Two rows may be the same measurement. How can you use all rows?",
         "by zero": "Two rows may be alike, or have the same S / N, and one rank sends nothing. "
         "By what do you divide?",
     },
-    proves="alpha, beta and both efficiencies, for six jobs on 1 to 1,024 ranks",
+    on_pass="alpha, beta and both efficiencies, for six jobs on 1 to 1,024 ranks",
 )

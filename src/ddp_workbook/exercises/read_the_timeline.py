@@ -27,8 +27,15 @@ late ranks at once, it counts for each of them.)
 import random
 from typing import Any, NamedTuple
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, edit, in_words
-from ddp_workbook.exercises.judging.same import is_index
+from ddp_workbook.exercises import (
+    Comparison,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.equality import is_index
 
 MINUTES = 15
 HINTS = [
@@ -281,7 +288,7 @@ CASES = [
 ]
 
 
-def given(case: Run) -> tuple[list[tuple[int, str, int, int]]]:
+def make_args(case: Run) -> tuple[list[tuple[int, str, int, int]]]:
     """All ranks' spans, shuffled, on a clock that does not begin with 0."""
     shuffled = random.Random(case.what)
     begun = shuffled.randrange(1000)
@@ -308,9 +315,9 @@ def form(returned: Any) -> str:
 CAUSES = ("compute", "loading")
 
 
-def paired(seen: Seen) -> bool:
+def paired(obs: Observation) -> bool:
     """Whether a rank and a word came back."""
-    pair = seen.actual
+    pair = obs.actual
     return isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[1], str)
 
 
@@ -321,54 +328,52 @@ def kind(returned: Any) -> str:
     return "the network" if returned[0] is None else "a late rank"
 
 
-FORM = Look(
-    of=lambda seen: form(seen.actual),
-    right="",
+FORM = Comparison(
+    select=lambda obs: form(obs.actual),
+    expected="",
     mistakes={
-        "The network is no rank's fault. Which rank goes with it?": When(
-            lambda seen: paired(seen) and seen.actual[1] == "network"
+        "The network is no rank's fault. Which rank goes with it?": Pattern(
+            lambda obs: paired(obs) and obs.actual[1] == "network"
         ),
-        "A rank that is late has one of two causes. Is yours one of these words?": When(paired),
+        "A rank that is late has one of two causes. Is yours one of these words?": Pattern(paired),
     },
-    otherwise="Which of your lines makes the pair of a rank and a word?",
+    hint="Which of your lines makes the pair of a rank and a word?",
     actual="{value}",
     required='a pair such as (2, "loading"), (None, "network"), or None',
 )
-WHAT = Look(
-    of=lambda seen: kind(seen.actual),
-    right=lambda case: kind(case.right),
-    otherwise="Write down each rank's idle time, and the part of it that is waiting. Which of the "
+WHAT = Comparison(
+    select=lambda obs: kind(obs.actual),
+    expected=lambda case: kind(case.right),
+    hint="Write down each rank's idle time, and the part of it that is waiting. Which of the "
     "two limits decides here?",
     actual="{value}",
-    required="{right}",
-    words=str,
+    required="{expected}",
+    show=str,
 )
-WHO = Look(
-    of=lambda seen: seen.actual and seen.actual[0],
-    right=lambda case: case.right and case.right[0],
+WHO = Comparison(
+    select=lambda obs: obs.actual and obs.actual[0],
+    expected=lambda case: case.right and case.right[0],
     mistakes={
         "Nobody waits for this rank. Who enters a call last, and how long are the others idle "
-        "until then?": When(
-            lambda seen: (
-                seen.value is not None
-                and all(
-                    max(starts) != starts[seen.value] for starts in entries(seen.case) if starts
-                )
+        "until then?": Pattern(
+            lambda obs: (
+                obs.value is not None
+                and all(max(starts) != starts[obs.value] for starts in entries(obs.case) if starts)
             )
         )
     },
-    otherwise="For each call, who enters it last? Add up, for each such rank, how long the others "
+    hint="For each call, who enters it last? Add up, for each such rank, how long the others "
     "are idle until then.",
     actual="rank {value}",
-    required="rank {right}",
+    required="rank {expected}",
 )
-CAUSE = Look(
-    of=lambda seen: seen.actual and seen.actual[1],
-    right=lambda case: case.right and case.right[1],
-    otherwise="How long does the late rank compute and load, and how long do the others?",
+CAUSE = Comparison(
+    select=lambda obs: obs.actual and obs.actual[1],
+    expected=lambda case: case.right and case.right[1],
+    hint="How long does the late rank compute and load, and how long do the others?",
     actual='"{value}"',
-    required='"{right}"',
-    words=str,
+    required='"{expected}"',
+    show=str,
 )
 
 
@@ -380,11 +385,11 @@ def entries(case: Run) -> list[tuple[int, ...]]:
 
 LATE = "late = max(ranks, key=lambda rank: len(waits[rank]))"
 PAIRS = "{(rank, ms) for ms in set(range(start, max(starts))) - busy[rank]}"
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    given=given,
-    called=lambda case: f"read_the_timeline(events of {case.what})",
-    looks=[FORM, WHAT, WHO, CAUSE],
+    make_args=make_args,
+    call_text=lambda case: f"read_the_timeline(events of {case.what})",
+    comparisons=[FORM, WHAT, WHO, CAUSE],
     mistakes={
         "This rank waits longest, so it came first. Whom does it wait for?": [
             edit("waits[late] |= {", "waits[rank] |= {"),
@@ -455,9 +460,9 @@ CHECK = Alone(
             "idle < 0.1", "idle < 0.0"
         ),
     },
-    keeps="Which line changes the list of the caller?",
+    unchanged="Which line changes the list of the caller?",
     errors={
         "argument 2 is": "Does every rank have a list of its calls, and all equally many?",
     },
-    proves="what 20 steps of 2 to 4 ranks lose their time with",
+    on_pass="what 20 steps of 2 to 4 ranks lose their time with",
 )

@@ -27,7 +27,7 @@ from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.diagnostics import user_code
-from ddp_workbook.exercises import Look, OnRanks, Seen, edit, in_words
+from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, edit, in_words
 
 MINUTES = 15
 HINTS = [
@@ -137,7 +137,7 @@ def in_parts(resume_exactly: Callable, parts: tuple[int, ...]) -> dict[str, Any]
     return seen
 
 
-@user_code.wait_in
+@user_code.mark_finished_wait
 def kept(returned: Any) -> tuple[Any, str]:
     """On each rank: rank 0's checkpoint as it is read from a file; and why it cannot be."""
     store, name = dist.distributed_c10d._get_default_store(), f"saved {next(SAVES)}"
@@ -153,15 +153,15 @@ def kept(returned: Any) -> tuple[Any, str]:
     return saved, "" if isinstance(saved, dict) else in_words(saved)
 
 
-def called(parts: tuple[int, ...]) -> str:
+def call_text(parts: tuple[int, ...]) -> str:
     """The calls in words."""
     each = [f"{steps} steps" for steps in parts]
     return ", then in a new process ".join(each)
 
 
-def first_other(seen: Seen) -> int:
+def first_other(obs: Observation) -> int:
     """Which step is the first that differs."""
-    pairs = zip_longest(seen.value, seen.right)
+    pairs = zip_longest(obs.value, obs.expected)
     return next((n for n, (one, other) in enumerate(pairs) if one != other), 0)
 
 
@@ -170,49 +170,49 @@ def at(values: list, step: int) -> str:
     return f"samples {in_words(values[step])}" if step < len(values) else "no step"
 
 
-CHECKPOINT = Look(
-    of=lambda seen: seen.actual["problem"],
-    right="",
-    otherwise="The checkpoint is a dict of tensors, numbers, texts, lists and dicts. What is in it "
+CHECKPOINT = Comparison(
+    select=lambda obs: obs.actual["problem"],
+    expected="",
+    hint="The checkpoint is a dict of tensors, numbers, texts, lists and dicts. What is in it "
     "besides, or instead?",
     actual="rank 0 returned {value}",
     required="a dict that torch.load(weights_only=True) reads",
-    words=str,
+    show=str,
 )
-SAMPLES = Look(
-    of=lambda seen: seen.actual["samples"],
-    otherwise="Write down the epoch and the batch in it for each step. How does a new process get "
+SAMPLES = Comparison(
+    select=lambda obs: obs.actual["samples"],
+    hint="Write down the epoch and the batch in it for each step. How does a new process get "
     "there from the number of steps that are done?",
-    actual=lambda seen: (
-        f"{at(seen.value, first_other(seen))} in step {first_other(seen) + 1}, on rank {seen.rank}"
+    actual=lambda obs: (
+        f"{at(obs.value, first_other(obs))} in step {first_other(obs) + 1}, on rank {obs.rank}"
     ),
-    required=lambda seen: at(seen.right, first_other(seen)),
+    required=lambda obs: at(obs.expected, first_other(obs)),
 )
-RANDOM = Look(
-    of=lambda seen: seen.actual["random"],
-    otherwise="When are they taken, whose are they, and what draws some of them between then and "
+RANDOM = Comparison(
+    select=lambda obs: obs.actual["random"],
+    hint="When are they taken, whose are they, and what draws some of them between then and "
     "the next step?",
-    actual=lambda seen: (
-        f"from step {first_other(seen) + 1} on, other random numbers on rank {seen.rank}"
+    actual=lambda obs: (
+        f"from step {first_other(obs) + 1} on, other random numbers on rank {obs.rank}"
     ),
     required="in each step and on each rank, those of an uninterrupted training",
 )
-WEIGHTS = Look(
-    of=lambda seen: seen.actual["weights"],
-    otherwise="The samples and the random numbers are right. What else does a step depend on, and "
+WEIGHTS = Comparison(
+    select=lambda obs: obs.actual["weights"],
+    hint="The samples and the random numbers are right. What else does a step depend on, and "
     "on which ranks?",
-    actual=lambda seen: f"other weights on rank {seen.rank} after {sum(seen.case)} steps",
+    actual=lambda obs: f"other weights on rank {obs.rank} after {sum(obs.case)} steps",
     required="the weights of an uninterrupted training, equal in every bit",
 )
 MINE = 'saved["random"][dist.get_rank()]'
 GATHER = "random = [None] * dist.get_world_size()\n    dist.all_gather_object(random, "
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: [(7,), (2, 5), (3, 1, 3)],  # an epoch has 4 steps
-    given=lambda case: (case,),
+    make_args=lambda case: (case,),
     caller=in_parts,
-    observe=lambda seen, case: seen,
-    called=lambda case: f"resume_exactly: {called(case)}",
-    looks=[CHECKPOINT, SAMPLES, RANDOM, WEIGHTS],
+    observe=lambda obs, case: obs,
+    call_text=lambda case: f"resume_exactly: {call_text(case)}",
+    comparisons=[CHECKPOINT, SAMPLES, RANDOM, WEIGHTS],
     mistakes={
         "The sampler has the order of epoch 0 in every epoch. Who must tell it which one it is, "
         "and when?": edit("job.sampler.set_epoch(epoch)", "pass"),
@@ -249,6 +249,6 @@ CHECK = OnRanks(
         "KeyError": "Is there a value under this key in what rank 0 returned, and in the "
         "checkpoint of the first call as well?",
     },
-    proves="interrupted after 2, 3 or 4 of 7 steps, training ends with the weights of an "
+    on_pass="interrupted after 2, 3 or 4 of 7 steps, training ends with the weights of an "
     "uninterrupted one, equal in every bit, at 1 to 4 ranks",
 )

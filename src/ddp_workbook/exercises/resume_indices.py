@@ -17,16 +17,24 @@ from typing import NamedTuple
 
 import torch
 
-from ddp_workbook.exercises import Alone, Edit, Look, Seen, When, edit, in_words
-from ddp_workbook.exercises.judging.dealing import (
+from ddp_workbook.exercises import (
+    Comparison,
+    Edit,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.index_sharding import (
     A_LIST_OF_INT,
-    CONDITIONS,
+    PATTERNS,
     WRONG_ORDERS,
-    all_came,
-    all_right,
-    received,
-    required,
-    together,
+    concatenated,
+    expected_indices,
+    format_expected,
+    format_returned,
+    returned_indices,
 )
 
 MINUTES = 8
@@ -77,7 +85,7 @@ def order_of(case: Stop) -> list[int]:
     return resume_indices(case.n, case.epoch, case.seed, done=0, rank=0, world_size=1)
 
 
-def called(case: Stop) -> str:
+def call_text(case: Stop) -> str:
     """The call, and what it is about."""
     order, done = order_of(case), case.done
     return (
@@ -87,14 +95,14 @@ def called(case: Stop) -> str:
     )
 
 
-def what_came(seen: Seen) -> str:
+def what_came(obs: Observation) -> str:
     """The lists, which samples the epoch uses several times if it goes on so, and which never."""
-    order = order_of(seen.case)
-    times = Counter(order[: seen.case.done] + together(received(seen)))
+    order = order_of(obs.case)
+    times = Counter(order[: obs.case.done] + concatenated(returned_indices(obs)))
     twice = [sample for sample in times if times[sample] > 1]
     never = [sample for sample in order if not times[sample]]
     words = f"in the whole epoch more than once: {in_words(twice)}, never: {in_words(never)}"
-    return f"{all_came(seen)}\n{words}"
+    return f"{format_returned(obs)}\n{words}"
 
 
 def returns(*lists: str) -> list[Edit]:
@@ -105,32 +113,36 @@ def returns(*lists: str) -> list[Edit]:
 WHOLE = "order[rank::world_size]"  # what a rank had at the beginning of the epoch
 PADDED = "(order + order[: -n % world_size])[rank::world_size]"  # that, as the sampler gives it
 SHARES = ("done // world_size", "-(-done // world_size)")  # of each rank in what is done
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=cases,
     times=lambda case: case.size,
-    given=lambda case, rank: (*case[:4], rank, case.size),
-    called=called,
-    looks=[
+    make_args=lambda case, rank: (*case[:4], rank, case.size),
+    call_text=call_text,
+    comparisons=[
         A_LIST_OF_INT,
-        Look(
+        Comparison(
             mistakes={
-                "All samples are done. What is left for a rank then?": When(
-                    lambda seen: seen.case.done == seen.case.n
+                "All samples are done. What is left for a rank then?": Pattern(
+                    lambda obs: obs.case.done == obs.case.n
                 ),
-                **CONDITIONS,
-                "Right so far, but more samples follow. Must all ranks get equally many?": When(
-                    lambda seen: all([*o.value[: len(o.right)]] == o.right for o in seen.everyone)
+                **PATTERNS,
+                "Right so far, but more samples follow. Must all ranks get equally many?": Pattern(
+                    lambda obs: all(
+                        [*o.value[: len(o.expected)]] == o.expected for o in obs.all_ranks
+                    )
                 ),
                 "Each rank has as many samples as it must, but not the right ones. Is the order "
                 "the one before the stop: how many samples did that have, and what was its "
-                "seed?": When(
-                    lambda seen: [*map(len, received(seen))] == [*map(len, required(seen))]
+                "seed?": Pattern(
+                    lambda obs: (
+                        [*map(len, returned_indices(obs))] == [*map(len, expected_indices(obs))]
+                    )
                 ),
             },
-            otherwise="Strike out the samples that are done, and write a rank under each other "
+            hint="Strike out the samples that are done, and write a rank under each other "
             "one. What differs?",
             actual=what_came,
-            required=all_right,
+            required=format_expected,
         ),
     ],
     mistakes={
@@ -184,6 +196,6 @@ CHECK = Alone(
         "out of range": "There may be fewer samples left than ranks, or none.",
         "empty": "There may be fewer samples left than ranks, or none.",
     },
-    proves="wherever epochs of 0 to 5 samples stop, and in longer ones, 1 to 4 ranks train once on "
-    "each sample that is left, in the epoch's order",
+    on_pass="wherever epochs of 0 to 5 samples stop, and in longer ones, 1 to 4 ranks train once "
+    "on each sample that is left, in the epoch's order",
 )

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, When, edit
-from ddp_workbook.exercises.judging.wire_looks import MESSAGES_ALONE, OWN_DTYPE, sends_of
+from ddp_workbook.exercises import Comparison, DistributedCheck, Pattern, edit
+from ddp_workbook.exercises.judging.comm_comparisons import MESSAGES_ALONE, OWN_DTYPE, sends_of
 
 MINUTES = 30
 HINTS = [
@@ -116,49 +116,48 @@ ROUNDS = "range(2 * (ranks - 1))"
 LEAVES, STAYS = "(rank - number) % ranks", "(rank - number - 1) % ranks"
 KEPT = "staying + arriving if number < ranks - 1 else arriving"
 ADDED = f"pieces[{STAYS}] = staying + arriving"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     sizes=(1, 2, 3, 4, 6),
     cases=cases,
-    called=in_call,
-    given=lambda case, rank: (tensor_of(case, rank),),
+    call_text=in_call,
+    make_args=lambda case, rank: (tensor_of(case, rank),),
     observe=lambda returned, tensor: tensor,
-    looks=[
+    comparisons=[
         MESSAGES_ALONE,
-        Look(
-            of=lambda seen: sorted(
-                {row["peer"] for row in sends_of(seen)} - {(seen.rank + 1) % seen.size}
+        Comparison(
+            select=lambda obs: sorted(
+                {row["peer"] for row in sends_of(obs)} - {(obs.rank + 1) % obs.size}
             ),
-            right=[],
-            otherwise="Draw who sends to whom. Is it a ring?",
+            expected=[],
+            hint="Draw who sends to whom. Is it a ring?",
             actual="rank {rank} sent to ranks {value}",
-            required=lambda seen: f"only to rank {(seen.rank + 1) % seen.size}",
+            required=lambda obs: f"only to rank {(obs.rank + 1) % obs.size}",
         ),
         OWN_DTYPE,
-        Look(
-            of=lambda seen: max((row["bytes"] for row in sends_of(seen)), default=0),
-            right=lambda case: most(case) * case.dtype.itemsize,
+        Comparison(
+            select=lambda obs: max((row["bytes"] for row in sends_of(obs)), default=0),
+            expected=lambda case: most(case) * case.dtype.itemsize,
             mistakes={
-                "This message is the whole tensor. How much of it must go in one round?": When(
-                    lambda seen: seen.value == seen.case.length * seen.case.dtype.itemsize
+                "This message is the whole tensor. How much of it must go in one round?": Pattern(
+                    lambda obs: obs.value == obs.case.length * obs.case.dtype.itemsize
                 ),
             },
-            otherwise="How long is the longest of N pieces, if you cut them as equal as possible?",
+            hint="How long is the longest of N pieces, if you cut them as equal as possible?",
             actual="a message of {value} bytes from rank {rank}",
-            required=lambda seen: f"{seen.right} bytes at most, {most(seen.case)} of the numbers",
-            same=lambda actual, right: actual <= right,
+            required=lambda obs: f"{obs.expected} bytes at most, {most(obs.case)} of the numbers",
+            equal=lambda actual, expected: actual <= expected,
         ),
-        Look(
-            of=lambda seen: len(sends_of(seen)),
-            right=lambda case: 2 * (case.ranks - 1),
-            otherwise="Count the messages, round by round. Which pieces does the next rank still "
-            "need?",
+        Comparison(
+            select=lambda obs: len(sends_of(obs)),
+            expected=lambda case: 2 * (case.ranks - 1),
+            hint="Count the messages, round by round. Which pieces does the next rank still need?",
             actual="{value} messages from rank {rank}",
-            required="{right} at most",
-            same=lambda actual, right: actual <= right,
+            required="{expected} at most",
+            equal=lambda actual, expected: actual <= expected,
         ),
-        Look(
-            right=total,
-            otherwise="Each rank's numbers have a decimal place of their own. Whose are in this "
+        Comparison(
+            expected=total,
+            hint="Each rank's numbers have a decimal place of their own. Whose are in this "
             "sum, and how often?",
         ),
     ],
@@ -213,6 +212,6 @@ CHECK = OnRanks(
         "there are ranks.",
         "size of tensor": "Does the arriving piece have the length of the one that it goes to?",
     },
-    proves=f"sums of 1 to {LARGE:,} numbers at 1 to 4 and 6 ranks, in place; each rank sends only "
+    on_pass=f"sums of 1 to {LARGE:,} numbers at 1 to 4 and 6 ranks, in place; each rank sends only "
     "to the next one, at most 2 (N - 1) messages of n / N numbers, rounded up",
 )

@@ -27,8 +27,15 @@ import torch.distributed as dist
 from torch.distributed import DistStoreError, ProcessGroup
 
 from ddp_workbook.diagnostics import user_code
-from ddp_workbook.exercises import Look, NotYet, OnRanks, Seen, When, edit
-from ddp_workbook.exercises.judging import unordered
+from ddp_workbook.exercises import (
+    CheckFailed,
+    Comparison,
+    DistributedCheck,
+    Observation,
+    Pattern,
+    edit,
+)
+from ddp_workbook.exercises.judging import set_order
 from ddp_workbook.exercises.judging.values import in_words
 
 MINUTES = 12
@@ -79,7 +86,7 @@ class Register:
         self.store = dist.PrefixStore(f"groups {next(self.number)}", store)
         dist.distributed_c10d._new_group_with_tag = self.compare_and_make
 
-    @user_code.wait_in
+    @user_code.mark_finished_wait
     def close(self) -> None:
         """After the reader's function: this rank makes no further group."""
         dist.distributed_c10d._new_group_with_tag = MAKE
@@ -105,7 +112,7 @@ class Register:
         if any(group != ranks for group in made):
             each = ", ".join(f"{group or 'none'} on rank {rank}" for rank, group in enumerate(made))
             actual, required = f"call {self.calls} of new_group: {each}", "the same on all ranks"
-            raise NotYet(self.called, actual, required, look_at_calls(made))
+            raise CheckFailed(self.called, actual, required, look_at_calls(made))
 
 
 def look_at_calls(made: list[list[int] | None]) -> str:
@@ -121,10 +128,10 @@ def look_at_calls(made: list[list[int] | None]) -> str:
 REGISTERS: list[Register] = []  # that of the call under way
 
 
-def given(grid: Grid) -> Grid:
+def make_args(grid: Grid) -> Grid:
     """The arguments; from now on, the groups that are made are compared."""
     REGISTERS[:] = [Register(grid)]
-    unordered.Unordered.mixed = True
+    set_order.RankOrderedSet.reverse_on_odd_ranks = True
     return grid
 
 
@@ -148,39 +155,39 @@ def members(group: Any) -> list[int] | str:
         return "a group that has been destroyed"
 
 
-def as_on_the_first(seen: Seen) -> list[bool]:
+def as_on_the_first(obs: Observation) -> list[bool]:
     """Of row and column: whether its first rank holds this very group."""
-    groups, names = seen.actual["groups"], seen.actual["names"]
-    return [seen.everyone[one[0]].actual["names"][n] == names[n] for n, one in enumerate(groups)]
+    groups, names = obs.actual["groups"], obs.actual["names"]
+    return [obs.all_ranks[one[0]].actual["names"][n] == names[n] for n, one in enumerate(groups)]
 
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=lambda size: GRIDS[size],
     sizes=(1, 2, 3, 4, 6),
-    called="row_and_column_groups{case}",
-    given=given,
+    call_text="row_and_column_groups{case}",
+    make_args=make_args,
     observe=observe,
-    looks=[
-        Look(
-            of=lambda seen: seen.actual["groups"],
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual["groups"],
             mistakes={
                 "new_group returns this on ranks outside the group. In which row and in which "
-                "column is this rank?": When(
-                    lambda seen: in_words(dist.GroupMember.NON_GROUP_MEMBER) in (seen.value or ())
+                "column is this rank?": Pattern(
+                    lambda obs: in_words(dist.GroupMember.NON_GROUP_MEMBER) in (obs.value or ())
                 ),
                 "Return two groups: that of the row, then that of the column. A mesh, or a list of "
-                "groups, is not a group: how do you get this rank's own from it?": When(
-                    lambda seen: [*map(type, seen.value or ())] != [list, list]
+                "groups, is not a group: how do you get this rank's own from it?": Pattern(
+                    lambda obs: [*map(type, obs.value or ())] != [list, list]
                 ),
             },
-            otherwise="Draw the grid. Which ranks are in the row of rank {rank}, and which in its "
+            hint="Draw the grid. Which ranks are in the row of rank {rank}, and which in its "
             "column?",
-            required="groups of the ranks {right} {there}",
+            required="groups of the ranks {expected} {there}",
         ),
-        Look(
-            of=as_on_the_first,
-            right=[True, True],
-            otherwise="These groups have the same members, and are not the same group. A "
+        Comparison(
+            select=as_on_the_first,
+            expected=[True, True],
+            hint="These groups have the same members, and are not the same group. A "
             "collective of rank {rank} waits in its own for ranks that are in another. Which call "
             "of new_group made the one that each rank returns?",
             actual="on rank {rank}, another group than on the first rank of its row or column",
@@ -218,6 +225,6 @@ CHECK = OnRanks(
         "'list' object cannot be": "new_group takes the ranks of one group. How many groups are in "
         "this list?",
     },
-    proves="both groups have the right members and are the same on all of them, on grids of 1 to 6 "
-    "ranks",
+    on_pass="both groups have the right members and are the same on all of them, on grids of 1 to "
+    "6 ranks",
 )

@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, edit, in_words
+from ddp_workbook.exercises import Comparison, DistributedCheck, edit, in_words
 
 MINUTES = 10
 HINTS = [
@@ -105,7 +105,7 @@ def tensors_of(case: Differ, rank: int) -> list[Tensor]:
     return [first, second]
 
 
-def right(case: Differ) -> list[int]:
+def expected(case: Differ) -> list[int]:
     """The ranks that differ from rank 0."""
     return [rank for rank in range(case.size) if (rank in case.ranks) != (0 in case.ranks)]
 
@@ -120,24 +120,24 @@ BITS = "tensor.contiguous().view(-1).view(torch.uint8)"
 CRC = "zlib.crc32(bits.numpy(), total)"
 OWN = "own = torch.tensor([total])"
 COMPARED = "one != everyone[0]"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=cases,
-    called=said,
-    given=lambda case, rank: (tensors_of(case, rank),),
-    looks=[
-        Look(
-            right=right,
-            otherwise="Print the number that stands for each rank's tensors. Which two are equal, "
+    call_text=said,
+    make_args=lambda case, rank: (tensors_of(case, rank),),
+    comparisons=[
+        Comparison(
+            expected=expected,
+            hint="Print the number that stands for each rank's tensors. Which two are equal, "
             "or unequal, and should not be?",
-            words=in_words,
+            show=in_words,
         ),
-        Look(
-            of=lambda seen: sum(row["bytes"] for row in seen.wire),
-            right=64,
-            otherwise="What do you send that grows with the tensors?",
+        Comparison(
+            select=lambda obs: sum(row["bytes"] for row in obs.communication),
+            expected=64,
+            hint="What do you send that grows with the tensors?",
             actual="the right ranks, but {value} bytes from rank {rank}",
             required="at most 64",
-            same=lambda actual, right: actual <= right,
+            equal=lambda actual, expected: actual <= expected,
         ),
     ],
     mistakes={
@@ -162,11 +162,11 @@ CHECK = OnRanks(
             BITS, "(tensor + 0).contiguous().view(-1).view(torch.uint8)"
         ),
     },
-    most=1,
-    keeps="Which of your lines writes into a tensor?",
+    max_collectives=1,
+    unchanged="Which of your lines writes into a tensor?",
     errors={
         "not compatible": "A view needs its numbers side by side. Which call makes a copy that is?",
         "unsupported ScalarType": "NumPy has no bfloat16. As which type could you view the bytes?",
     },
-    proves="who differs from rank 0, by one bit or by its place, at 1 to 4 ranks in one message",
+    on_pass="who differs from rank 0, by one bit or by its place, at 1 to 4 ranks in one message",
 )

@@ -23,9 +23,24 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ddp_workbook.exercises import Alone, Look, NotYet, Seen, When, body, edit, in_words
-from ddp_workbook.exercises.judging.cuts import Cuts, full_disk, own_folder, read, read_only
-from ddp_workbook.exercises.judging.same import same
+from ddp_workbook.exercises import (
+    CheckFailed,
+    Comparison,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    body,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.crash_points import (
+    CrashPoints,
+    full_disk,
+    own_folder,
+    read,
+    read_only,
+)
+from ddp_workbook.exercises.judging.equality import values_equal
 
 MINUTES = 10
 HINTS = [
@@ -112,21 +127,21 @@ def made(save_atomically: Callable, case: Save) -> dict[str, Any]:
         return judged(save_atomically, path, case)
 
 
-def called_once(function: Callable, path: Path, case: Save) -> tuple[Cuts, str]:
+def called_once(function: Callable, path: Path, case: Save) -> tuple[CrashPoints, str]:
     """Call the function; what was seen, and the error that it raised, or ""."""
     inner = getattr(function, "function", function)
-    cuts = Cuts(path, getattr(inner, "__code__", None))
+    cuts = CrashPoints(path, getattr(inner, "__code__", None))
     state = state_of(case) | ({"more": (n for n in ())} if case is UNSAVABLE else {})
     with ExitStack() as stack:
         names = getattr(inner, "__globals__", {})
-        stack.enter_context(cuts.syncs(names, fails=case is SYNC))
+        stack.enter_context(cuts.recording_fsync(names, fails=case is SYNC))
         if case.kilobytes is not None:
             room = int(case.kilobytes * 1000)
             stack.enter_context(full_disk(room if room >= 0 else len(as_bytes(NEW)) + room))
-        stack.enter_context(read_only(path.parent) if case is READ_ONLY else cuts.made())
+        stack.enter_context(read_only(path.parent) if case is READ_ONLY else cuts.recording())
         try:
             function(state, path)
-        except NotYet:
+        except CheckFailed:
             raise
         except Exception as error:
             if not case.fails:
@@ -173,7 +188,7 @@ def in_the_end(path: Path, before: bytes | None, after: bytes | None, new: dict)
         state = torch.load(io.BytesIO(after), weights_only=True)
     except Exception as error:  # whatever a file that torch.save has not written makes it raise
         return f"a file of {size(after)} that cannot be loaded ({type(error).__name__})"
-    return "the new state" if same(state, new) else f"another state: {in_words(state)}"
+    return "the new state" if values_equal(state, new) else f"another state: {in_words(state)}"
 
 
 def size(content: bytes | None) -> str:
@@ -181,94 +196,94 @@ def size(content: bytes | None) -> str:
     return "no file" if content is None else f"{len(content):,} bytes"
 
 
-def torn_words(seen: Seen) -> str:
+def torn_words(obs: Observation) -> str:
     """The first moment at which a kill would have left neither file."""
-    content, line = seen.actual["torn"][0]
+    content, line = obs.actual["torn"][0]
     place = f"killed in your line {line}" if line else "killed in the middle"
-    was = seen.actual["old"]
+    was = obs.actual["old"]
     held = "there is no file at path" if content is None else f"path has {size(content)}"
     return f"{place}: {held}; before the call it had {size(was)}" * bool(was) or f"{place}: {held}"
 
 
-SAVED = Look(
-    of=lambda seen: seen.actual["whole"] == "the new state" or seen.case.fails,
-    right=True,
-    otherwise="What does torch.load find at path? Does torch.save write this file, and all of the "
+SAVED = Comparison(
+    select=lambda obs: obs.actual["whole"] == "the new state" or obs.case.fails,
+    expected=True,
+    hint="What does torch.load find at path? Does torch.save write this file, and all of the "
     "state?",
-    actual=lambda seen: f"path holds {seen.actual['whole']}",
+    actual=lambda obs: f"path holds {obs.actual['whole']}",
     required="path holds the new state, and torch.load(path, weights_only=True) returns it",
 )
-TORN = Look(
-    of=lambda seen: [content is None for content, _ in seen.actual["torn"][:1]],
-    right=[],
+TORN = Comparison(
+    select=lambda obs: [content is None for content, _ in obs.actual["torn"][:1]],
+    expected=[],
     mistakes={
         "For a moment there is no file at path. Which call gives a new file an old one's name, in "
-        "one step?": When(lambda seen: seen.value == [True]),
+        "one step?": Pattern(lambda obs: obs.value == [True]),
     },
-    otherwise="A write takes many steps, a copy as well. Under which name could the file grow, "
+    hint="A write takes many steps, a copy as well. Under which name could the file grow, "
     "until it is whole?",
     actual=torn_words,
     required="path has the old content, or all of the new one",
 )
-RAISED = Look(
-    of=lambda seen: seen.actual["ended"] or not seen.case.fails,
-    right=True,
-    otherwise="Who learns that nothing was saved? Which line catches the error, and what does it "
+RAISED = Comparison(
+    select=lambda obs: obs.actual["ended"] or not obs.case.fails,
+    expected=True,
+    hint="Who learns that nothing was saved? Which line catches the error, and what does it "
     "do with it?",
-    actual=lambda seen: f"it returned; path holds {seen.actual['whole']}",
+    actual=lambda obs: f"it returned; path holds {obs.actual['whole']}",
     required="an error is raised",
 )
-KEPT = Look(
-    of=lambda seen: seen.actual["kept"],
-    right=True,
+KEPT = Comparison(
+    select=lambda obs: obs.actual["kept"],
+    expected=True,
     mistakes={
-        "The old file is gone, and no new one came. Which line removes it?": When(
-            lambda seen: seen.actual["whole"] == "no file"
+        "The old file is gone, and no new one came. Which line removes it?": Pattern(
+            lambda obs: obs.actual["whole"] == "no file"
         ),
     },
-    otherwise="The save has failed, and path is not as it was. Which line touches it before the "
+    hint="The save has failed, and path is not as it was. Which line touches it before the "
     "new file is whole?",
-    actual=lambda seen: f"path holds {seen.actual['whole']}, after {seen.actual['raised']}",
+    actual=lambda obs: f"path holds {obs.actual['whole']}, after {obs.actual['raised']}",
     required="path holds what it held before the call",
 )
-NOTHING_LEFT = Look(
-    of=lambda seen: bool(seen.actual["left"]),
-    right=False,
+NOTHING_LEFT = Comparison(
+    select=lambda obs: bool(obs.actual["left"]),
+    expected=False,
     mistakes={
-        "The save is done, and more than one file is there. What is the other one for?": When(
-            lambda seen: not seen.actual["raised"]
+        "The save is done, and more than one file is there. What is the other one for?": Pattern(
+            lambda obs: not obs.actual["raised"]
         ),
     },
-    otherwise="Which line removes the unfinished file, and is it reached after this error?",
-    actual=lambda seen: (
-        f"left in the folder: {', '.join(seen.actual['left'])}"
-        + f", after {seen.actual['raised']}" * bool(seen.actual["raised"])
+    hint="Which line removes the unfinished file, and is it reached after this error?",
+    actual=lambda obs: (
+        f"left in the folder: {', '.join(obs.actual['left'])}"
+        + f", after {obs.actual['raised']}" * bool(obs.actual["raised"])
     ),
     required="no other file than before, and path",
 )
-INSIDE = Look(
-    of=lambda seen: seen.actual["inside"],
-    right=True,
-    otherwise="A rename is atomic within one file system: from /tmp it may be a copy, or an error. "
+INSIDE = Comparison(
+    select=lambda obs: obs.actual["inside"],
+    expected=True,
+    hint="A rename is atomic within one file system: from /tmp it may be a copy, or an error. "
     "In which folder should the unfinished file grow?",
     actual="the file came to path from another folder",
     required="the unfinished file is in path's own folder, or below it",
 )
-SYNCED = Look(
-    of=lambda seen: seen.actual["unsynced"],
-    right="",
+SYNCED = Comparison(
+    select=lambda obs: obs.actual["unsynced"],
+    expected="",
     mistakes={
         "The system keeps new data in memory for a while, and may put the name on the "
-        "disk first. Which call waits until a file's data is there?": When(
-            lambda seen: "no fsync" in seen.value
+        "disk first. Which call waits until a file's data is there?": Pattern(
+            lambda obs: "no fsync" in obs.value
         ),
         "This fsync came while some of the data was not yet written to the file: perhaps in "
-        "Python's own buffer. What empties that?": When(lambda seen: "before all" in seen.value),
+        "Python's own buffer. What empties that?": Pattern(lambda obs: "before all" in obs.value),
     },
-    otherwise="What is fsync asked to put on the disk here? A folder's fsync is for its names, and "
+    hint="What is fsync asked to put on the disk here? A folder's fsync is for its names, and "
     "they may come later than the data, never before.",
     actual="the file got its new name, {value}",
-    words=str,
+    show=str,
     required="the data is on the disk before the file has its new name: a power cut may come",
 )
 WRITE = """with new.open("wb") as file:
@@ -278,13 +293,13 @@ WRITE = """with new.open("wb") as file:
 CLEAN = """except BaseException:
         new.unlink(missing_ok=True)
         raise"""
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    given=lambda case: (case,),
+    make_args=lambda case: (case,),
     caller=made,
     observe=lambda actual, case: actual,
-    called=lambda case: f"save_atomically(state, path); {case.what}",
-    looks=[SAVED, TORN, RAISED, KEPT, NOTHING_LEFT, INSIDE, SYNCED],
+    call_text=lambda case: f"save_atomically(state, path); {case.what}",
+    comparisons=[SAVED, TORN, RAISED, KEPT, NOTHING_LEFT, INSIDE, SYNCED],
     mistakes={
         "A write takes many steps, and the old file is lost at the first of them. Where could the "
         "new one grow until it is whole?": [
@@ -331,6 +346,6 @@ CHECK = Alone(
         "one do with it, and does rename take the place of a folder?",
         "Invalid cross-device link": "In which folder should the unfinished file grow?",
     },
-    proves="in 10 calls: killed after any step, path holds the old state or the new one; after a "
+    on_pass="in 10 calls: killed after any step, path holds the old state or the new one; after a "
     "full disk or another error it holds the old one, and nothing else is left",
 )

@@ -17,7 +17,16 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddp_workbook.exercises import Alone, Edit, Look, Seen, When, body, edit, in_words
+from ddp_workbook.exercises import (
+    Comparison,
+    Edit,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    body,
+    edit,
+    in_words,
+)
 
 MINUTES = 10
 HINTS = [
@@ -63,7 +72,7 @@ def batch(rows: int) -> tuple[Tensor, Tensor]:
     return images[before : before + rows], (every + 100)[before : before + rows]
 
 
-def right(case: Batch) -> list[tuple[Tensor, Tensor]]:
+def expected(case: Batch) -> list[tuple[Tensor, Tensor]]:
     """The pieces."""
     images, labels = batch(case[0])
     length = -(-case[0] // case[1])
@@ -112,11 +121,11 @@ def rows_of(images: Tensor) -> list[int | str]:
     return [row if equal else "?" for row, equal in pairs]
 
 
-def where(holds: Callable[[list[list], Batch], bool]) -> When:
+def where(holds: Callable[[list[list], Batch], bool]) -> Pattern:
     """Fits pairs of which that holds, asked with the rows of each piece's images."""
-    return When(
-        lambda seen: (
-            in_pairs(seen.value) and holds([rows_of(images) for images, _ in seen.value], seen.case)
+    return Pattern(
+        lambda obs: (
+            in_pairs(obs.value) and holds([rows_of(images) for images, _ in obs.value], obs.case)
         )
     )
 
@@ -134,15 +143,15 @@ def in_text(pieces: Any) -> str:
     return f"rows {images}" if images == labels else f"images {images}, labels {labels}"
 
 
-def with_kinds(pieces: Any, seen: Seen) -> str:
+def with_kinds(pieces: Any, obs: Observation) -> str:
     """The pieces; with dtypes and shapes of the first one where the rows are not what is wrong."""
-    if not in_pairs(pieces) or in_text(seen.value) != in_text(seen.right):
+    if not in_pairs(pieces) or in_text(obs.value) != in_text(obs.expected):
         return in_text(pieces)
     images, labels = map(in_text, pieces[0])
     return f"{in_text(pieces)}; the first piece: images {images}, labels {labels}"
 
 
-def called(case: Batch) -> str:
+def call_text(case: Batch) -> str:
     """The arguments, with the rows and their kind, as the verdict says it."""
     of = ", which are a slice of a larger tensor" * is_slice(case[0])
     return f"scatter_batch(images, labels, {case[1]}), with {case[0]} row{'s' * (case[0] > 1)}{of}"
@@ -156,15 +165,15 @@ def split(length: str) -> Edit:
     return body(f"return list(zip(images.split({length}), labels.split({length}), strict=True))")
 
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=FIRST + [(rows, devices) for devices in (4, 3, 2, 1) for rows in range(1, 14)],
-    called=called,
-    given=lambda case: (*batch(case[0]), case[1]),
+    call_text=call_text,
+    make_args=lambda case: (*batch(case[0]), case[1]),
     observe=observe,
-    looks=[
-        Look(
-            of=lambda seen: seen.actual["pieces"],
-            right=right,
+    comparisons=[
+        Comparison(
+            select=lambda obs: obs.actual["pieces"],
+            expected=expected,
             mistakes={
                 "A ? stands for something that is not a row of the batch. Which line changes "
                 "values, or adds some?": where(
@@ -182,15 +191,15 @@ CHECK = Alone(
                     lambda pieces, case: len(pieces) > case[1]
                 ),
             },
-            otherwise="A piece is a pair for one device. Which pieces have the same length, and "
+            hint="A piece is a pair for one device. Which pieces have the same length, and "
             "would shorter ones be enough?",
-            actual=lambda seen: with_kinds(seen.value, seen),
-            required=lambda seen: f"[(images, labels), …] with {with_kinds(seen.right, seen)}",
+            actual=lambda obs: with_kinds(obs.value, obs),
+            required=lambda obs: f"[(images, labels), …] with {with_kinds(obs.expected, obs)}",
         ),
-        Look(
-            of=lambda seen: seen.actual["copy"],
-            right=-1,
-            otherwise="Which operation of yours makes a new tensor in new memory?",
+        Comparison(
+            select=lambda obs: obs.actual["copy"],
+            expected=-1,
+            hint="Which operation of yours makes a new tensor in new memory?",
             actual="the right rows, but piece {value} is a copy",
             required="views of the batch's own memory",
         ),
@@ -237,7 +246,7 @@ CHECK = Alone(
             split("len(images) // devices + 1")
         ),
     },
-    keeps="Which line writes into the batch?",
+    unchanged="Which line writes into the batch?",
     errors={
         "'int' object is not iterable": A_NUMBER,
         "object of type 'int' has no len()": A_NUMBER,
@@ -250,6 +259,6 @@ CHECK = Alone(
         "rows?",
         "zip() argument": "You zip lists of different lengths. Are images and labels cut alike?",
     },
-    proves="batches of 1 to 13 rows are cut as DataParallel cuts them, for 1 to 8 devices, images "
+    on_pass="batches of 1 to 13 rows are cut as DataParallel cuts them, for 1 to 8 devices, images "
     "and labels alike, and nothing is copied",
 )

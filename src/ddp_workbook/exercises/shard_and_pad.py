@@ -21,9 +21,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, body, edit, in_words
+from ddp_workbook.exercises import Comparison, DistributedCheck, body, edit, in_words
+from ddp_workbook.exercises.judging.comm_comparisons import calls_only
 from ddp_workbook.exercises.judging.shards import calls, filled_memory, in_full, shard, whole
-from ddp_workbook.exercises.judging.wire_looks import calls_only
 
 MINUTES = 6
 HINTS = [
@@ -70,38 +70,38 @@ return rows[dist.get_rank() * length :][:length].clone()"""
 ANY_SHAPE = (
     "A tensor may have any number of dimensions, even none. Which method flattens any tensor?"
 )
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=calls,
-    called=lambda call: (
+    call_text=lambda call: (
         f"shard_and_pad(tensor), with a {call.dtype} tensor of shape {call.shape}"
         + f", {call.kind}" * bool(call.kind)
         + f": {in_words(whole(call))}"
     ),
-    given=lambda call: (whole(call),),
+    make_args=lambda call: (whole(call),),
     caller=watched,
-    looks=[
+    comparisons=[
         calls_only(
             required="nothing is sent",
-            otherwise="Every rank has the full tensor already. What is there to send?",
+            hint="Every rank has the full tensor already. What is there to send?",
         ),
-        Look(
-            of=lambda seen: seen.actual["shard"],
-            right=shard,
-            otherwise="Which elements of the row are these, and how long must each shard be?",
-            words=in_full,
+        Comparison(
+            select=lambda obs: obs.actual["shard"],
+            expected=shard,
+            hint="Which elements of the row are these, and how long must each shard be?",
+            show=in_full,
         ),
-        Look(
-            of=lambda seen: seen.actual["spare"],
-            right=0,
-            otherwise="A slice is a view: it keeps all of the memory that it was cut from, even "
+        Comparison(
+            select=lambda obs: obs.actual["spare"],
+            expected=0,
+            hint="A slice is a view: it keeps all of the memory that it was cut from, even "
             "the tensor's own if nothing was copied. What gives it memory of its own?",
             actual="the right shard, which keeps {value} bytes of memory more than it should",
             required="memory for its own elements alone",
         ),
-        Look(
-            of=lambda seen: seen.actual["gradient"],
-            right=False,
-            otherwise="The caller makes parameters of the shards. What is asked for is a plain "
+        Comparison(
+            select=lambda obs: obs.actual["gradient"],
+            expected=False,
+            hint="The caller makes parameters of the shards. What is asked for is a plain "
             "tensor: what takes it out of the graph of `tensor`?",
             actual="the right shard, which requires a gradient",
             required="a shard that requires none",
@@ -161,7 +161,7 @@ CHECK = OnRanks(
             FLAT, "tensor.detach().as_strided([tensor.numel()], [1])"
         ),
     },
-    keeps="Which line changes it?",
+    unchanged="Which line changes it?",
     errors={
         "out of range": "Without zeros, 5 elements make three chunks for 4 ranks; and a tensor "
         "without dimensions has no shape[0]. Which of the two is it here?",
@@ -170,5 +170,5 @@ CHECK = OnRanks(
         "dimension": ANY_SHAPE,
         "of a 0-d tensor": ANY_SHAPE,
     },
-    proves="shards of 0 to 24 elements in 4 dtypes, at 1 to 4 ranks, in memory of their own",
+    on_pass="shards of 0 to 24 elements in 4 dtypes, at 1 to 4 ranks, in memory of their own",
 )

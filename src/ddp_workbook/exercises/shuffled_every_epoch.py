@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist  # noqa: F401 (the cell needs it)
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, in_words
-from ddp_workbook.exercises.judging.dealing import type_of
+from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, in_words
+from ddp_workbook.exercises.judging.index_sharding import type_of
 
 MINUTES = 10
 HINTS = [
@@ -85,162 +85,160 @@ def run_thrice(function: Any, data: range, epochs: int, batch_size: int, seed: i
     return {"runs": runs, "drawn": not torch.equal(before, torch.get_rng_state())}
 
 
-def wrong_run(seen: Seen) -> Any:
+def wrong_run(obs: Observation) -> Any:
     """What the first run returned that has not a list of int for each epoch."""
-    for run in seen.actual["runs"]:
-        right = ["a list of int"] * seen.case.epochs
+    for run in obs.actual["runs"]:
+        right = ["a list of int"] * obs.case.epochs
         if not isinstance(run, list | tuple) or [*map(type_of, run)] != right:
             return run
     return NO_RUN
 
 
-def ranks_in(seen: Seen, epoch: int, run: int = 0) -> list[list[int]]:
+def ranks_in(obs: Observation, epoch: int, run: int = 0) -> list[list[int]]:
     """What each rank trained on in an epoch."""
-    return [one.actual["runs"][run][epoch] for one in seen.everyone]
+    return [one.actual["runs"][run][epoch] for one in obs.all_ranks]
 
 
-def in_text(seen: Seen, epoch: int, run: int = 0) -> str:
+def in_text(obs: Observation, epoch: int, run: int = 0) -> str:
     """A line for each rank."""
-    each = enumerate(ranks_in(seen, epoch, run))
+    each = enumerate(ranks_in(obs, epoch, run))
     return "\n".join([f"epoch {epoch}:", *(f"rank {rank}: {in_words(own)}" for rank, own in each)])
 
 
-def share(seen: Seen) -> int:
+def share(obs: Observation) -> int:
     """How many samples a rank must get."""
-    return -(-seen.case.n // seen.size)
+    return -(-obs.case.n // obs.size)
 
 
-def first(wrong: Callable[[Seen, int], Any]) -> Callable[[Seen], int]:
+def first(wrong: Callable[[Observation, int], Any]) -> Callable[[Observation], int]:
     """The first epoch that is wrong."""
-    return lambda seen: next((e for e in range(seen.case.epochs) if wrong(seen, e)), NO_EPOCH)
+    return lambda obs: next((e for e in range(obs.case.epochs) if wrong(obs, e)), NO_EPOCH)
 
 
-def unfair(seen: Seen, epoch: int) -> bool:
+def unfair(obs: Observation, epoch: int) -> bool:
     """Whether a sample is missing, or a rank has more or less than its share."""
-    ranks = ranks_in(seen, epoch)
-    everything = set().union(*ranks) == {*range(seen.case.n)}
-    return not everything or {*map(len, ranks)} != {share(seen)}
+    ranks = ranks_in(obs, epoch)
+    everything = set().union(*ranks) == {*range(obs.case.n)}
+    return not everything or {*map(len, ranks)} != {share(obs)}
 
 
-def ordered(seen: Seen, epoch: int) -> bool:
+def ordered(obs: Observation, epoch: int) -> bool:
     """Whether neighbours have stayed neighbours."""
-    steps = [b - a for own in ranks_in(seen, epoch) for a, b in pairwise(own)]
+    steps = [b - a for own in ranks_in(obs, epoch) for a, b in pairwise(own)]
     return max(map(steps.count, steps)) > 0.7 * len(steps)
 
 
-def same_parts(seen: Seen, epoch: int) -> bool:
+def same_parts(obs: Observation, epoch: int) -> bool:
     """Whether every rank has the samples that it had in epoch 0."""
-    parts = [[*map(set, ranks_in(seen, one))] for one in (0, epoch)]
-    return epoch > 0 and seen.size > 1 and parts[0] == parts[1]
+    parts = [[*map(set, ranks_in(obs, one))] for one in (0, epoch)]
+    return epoch > 0 and obs.size > 1 and parts[0] == parts[1]
 
 
-def old(seen: Seen, epoch: int) -> bool:
+def old(obs: Observation, epoch: int) -> bool:
     """Whether there is no new order; of a few samples only one order is asked for."""
-    again = ranks_in(seen, epoch) in [ranks_in(seen, before) for before in range(epoch)]
-    return seen.case.n > 9 and (again or ordered(seen, epoch) or same_parts(seen, epoch))
+    again = ranks_in(obs, epoch) in [ranks_in(obs, before) for before in range(epoch)]
+    return obs.case.n > 9 and (again or ordered(obs, epoch) or same_parts(obs, epoch))
 
 
-def same_with_another_seed(seen: Seen, epoch: int) -> bool:
+def same_with_another_seed(obs: Observation, epoch: int) -> bool:
     """Whether the next seed gives the same order; of a few samples it may."""
-    return seen.case.n > 9 and ranks_in(seen, epoch) == ranks_in(seen, epoch, 2)
+    return obs.case.n > 9 and ranks_in(obs, epoch) == ranks_in(obs, epoch, 2)
 
 
-def both(other: str, run: int) -> Callable[[Seen], str]:
+def both(other: str, run: int) -> Callable[[Observation], str]:
     """The epoch that is wrong, in the first run and in another one."""
-    return lambda seen: f"{in_text(seen, seen.value)}\n{other}, {in_text(seen, seen.value, run)}"
+    return lambda obs: f"{in_text(obs, obs.value)}\n{other}, {in_text(obs, obs.value, run)}"
 
 
-def missing(seen: Seen) -> list[int]:
+def missing(obs: Observation) -> list[int]:
     """Samples on no rank, in the epoch that is wrong."""
-    return sorted({*range(seen.case.n)}.difference(*ranks_in(seen, seen.value)))
+    return sorted({*range(obs.case.n)}.difference(*ranks_in(obs, obs.value)))
 
 
-def lengths(seen: Seen) -> list[int]:
+def lengths(obs: Observation) -> list[int]:
     """How many samples the ranks have in the epoch that is wrong, from the fewest to the most."""
-    return sorted(map(len, ranks_in(seen, seen.value)))
+    return sorted(map(len, ranks_in(obs, obs.value)))
 
 
-def alike(seen: Seen) -> bool:
+def alike(obs: Observation) -> bool:
     """Whether all ranks have the same samples in the epoch that is wrong."""
-    parts = [*map(sorted, ranks_in(seen, seen.value))]
-    return seen.size > 1 and parts == parts[:1] * seen.size
+    parts = [*map(sorted, ranks_in(obs, obs.value))]
+    return obs.size > 1 and parts == parts[:1] * obs.size
 
 
-TYPE = Look(
-    of=wrong_run,
-    right=NO_RUN,
-    otherwise="What did the given loop return? Is it still a list of int for each epoch, and do "
+TYPE = Comparison(
+    select=wrong_run,
+    expected=NO_RUN,
+    hint="What did the given loop return? Is it still a list of int for each epoch, and do "
     "all epochs run?",
-    required=lambda seen: f"{seen.case.epochs} lists of int, one for each epoch",
+    required=lambda obs: f"{obs.case.epochs} lists of int, one for each epoch",
 )
-FAIR = Look(
-    of=first(unfair),
-    right=NO_EPOCH,
+FAIR = Comparison(
+    select=first(unfair),
+    expected=NO_EPOCH,
     mistakes={
         "What drops samples: the sampler, the loader with its last batch, or a loop that does not "
-        "run?": When(
-            lambda seen: missing(seen) and lengths(seen)[0] < share(seen) >= lengths(seen)[-1]
+        "run?": Pattern(
+            lambda obs: missing(obs) and lengths(obs)[0] < share(obs) >= lengths(obs)[-1]
         ),
-        "All ranks have the same samples. What deals them out, and what tells it the rank?": When(
-            alike
-        ),
-        "Do all ranks deal from the same order, or does each rank make its own?": When(missing),
+        "All ranks have the same samples. What deals them out, and what tells it the "
+        "rank?": Pattern(alike),
+        "Do all ranks deal from the same order, or does each rank make its own?": Pattern(missing),
     },
-    otherwise="How many samples does each rank get, and what is added to make the ranks equal?",
-    actual=lambda seen: f"{in_text(seen, seen.value)}\non no rank: {in_words(missing(seen))}",
-    required=lambda seen: f"all samples, on each rank {share(seen)}",
+    hint="How many samples does each rank get, and what is added to make the ranks equal?",
+    actual=lambda obs: f"{in_text(obs, obs.value)}\non no rank: {in_words(missing(obs))}",
+    required=lambda obs: f"all samples, on each rank {share(obs)}",
 )
-NEW = Look(
-    of=first(old),
-    right=NO_EPOCH,
+NEW = Comparison(
+    select=first(old),
+    expected=NO_EPOCH,
     mistakes={
-        "Neighbours stay neighbours. What should shuffle the samples?": When(
-            lambda seen: ordered(seen, seen.value)
+        "Neighbours stay neighbours. What should shuffle the samples?": Pattern(
+            lambda obs: ordered(obs, obs.value)
         ),
-        "A rank's samples are always the same ones. Which comes first, shuffling or dealing?": When(
-            lambda seen: (
-                same_parts(seen, seen.value) and ranks_in(seen, seen.value) != ranks_in(seen, 0)
-            )
+        "A rank's samples are always the same ones. Which comes first, shuffling or "
+        "dealing?": Pattern(
+            lambda obs: same_parts(obs, obs.value) and ranks_in(obs, obs.value) != ranks_in(obs, 0)
         ),
     },
-    otherwise="An order comes again. What makes an epoch different from the one before, and when "
+    hint="An order comes again. What makes an epoch different from the one before, and when "
     "is it told?",
-    actual=lambda seen: "\n".join(in_text(seen, one) for one in sorted({0, seen.value})),
+    actual=lambda obs: "\n".join(in_text(obs, one) for one in sorted({0, obs.value})),
     required="in each epoch a new random order of all samples, dealt to the ranks",
 )
-SAME_CALL = Look(
-    of=first(lambda seen, epoch: ranks_in(seen, epoch) != ranks_in(seen, epoch, 1)),
-    right=NO_EPOCH,
-    otherwise="The same call gives other orders. What else, besides seed, decides them: chance, or "
+SAME_CALL = Comparison(
+    select=first(lambda obs, epoch: ranks_in(obs, epoch) != ranks_in(obs, epoch, 1)),
+    expected=NO_EPOCH,
+    hint="The same call gives other orders. What else, besides seed, decides them: chance, or "
     "something that is kept from the call before?",
     actual=both("the same call again", 1),
     required="the same lists from the same call",
 )
-OTHER_SEED = Look(
-    of=first(same_with_another_seed),
-    right=NO_EPOCH,
-    otherwise="Both seeds give the same order in this epoch. Where is seed used, and how are seed "
+OTHER_SEED = Comparison(
+    select=first(same_with_another_seed),
+    expected=NO_EPOCH,
+    hint="Both seeds give the same order in this epoch. Where is seed used, and how are seed "
     "and epoch combined?",
     actual=both("with seed + 1", 2),
     required="another order from another seed",
 )
-STATE = Look(
-    of=lambda seen: seen.actual["drawn"],
-    right=False,
-    otherwise="What draws from torch's own generator here, or seeds it: your lines, or the loader? "
+STATE = Comparison(
+    select=lambda obs: obs.actual["drawn"],
+    expected=False,
+    hint="What draws from torch's own generator here, or seeds it: your lines, or the loader? "
     "Which argument gives the loader another one?",
     actual="the right samples; but the state of torch's random numbers has changed {where}",
     required="the state is as before the call: other code draws from it, too",
 )
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     # no share of 23 is a multiple of 5; 24 divides by all; 3 are fewer than four ranks
     cases=lambda size: [Training(23, 4, 5, 5), Training(24, 4, 6, 0), Training(3, 2, 2, 8)],
-    given=lambda case: (range(case.n), case.epochs, case.batch_size, case.seed),
+    make_args=lambda case: (range(case.n), case.epochs, case.batch_size, case.seed),
     caller=run_thrice,
-    called=lambda case: (
+    call_text=lambda case: (
         f"shuffled_every_epoch(dataset of {case.n}, epochs={case.epochs}, "
         f"batch_size={case.batch_size}, seed={case.seed})"
     ),
-    looks=[TYPE, FAIR, NEW, SAME_CALL, OTHER_SEED, STATE],
-    proves="4 epochs of 23 and 24 samples, each in a new order that seed decides, at 1 to 4 ranks",
+    comparisons=[TYPE, FAIR, NEW, SAME_CALL, OTHER_SEED, STATE],
+    on_pass="4 epochs of 23 and 24 samples, each in a new order that seed decides, at 1 to 4 ranks",
 )

@@ -24,8 +24,8 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.diagnostics import user_code
-from ddp_workbook.exercises import Look, OnRanks, Seen, edit, in_words
-from ddp_workbook.exercises.judging.same import is_index
+from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, edit, in_words
+from ddp_workbook.exercises.judging.equality import is_index
 
 MINUTES = 10
 HINTS = [
@@ -137,7 +137,7 @@ class Training:
             self.told_in.append(self.made + self.inside)
             os.kill(os.getpid(), signal.SIGUSR1)
 
-    @user_code.wait_in
+    @user_code.mark_finished_wait
     def meet(self, where: str) -> None:
         """Say where this rank is, and wait until all have; Apart if they are not in one place."""
         place = f"stop {self.number} {self.met} "
@@ -168,7 +168,7 @@ def made(stop_together: Callable, case: Told) -> dict[str, Any]:
     return {"apart": apart, "made": training.made, "returned": returned, "first": first}
 
 
-def called(case: Told) -> str:
+def call_text(case: Told) -> str:
     """The call in words."""
     whole = f"stop_together(step, steps={STEPS})"
     if not case.ranks:
@@ -178,61 +178,61 @@ def called(case: Told) -> str:
     return f"{whole}; {who}{often} in step {case.step}, {case.moment}"
 
 
-def ends(seen: Seen) -> str:
+def ends(obs: Observation) -> str:
     """How the training has ended, in a word."""
-    if seen.actual["apart"]:
+    if obs.actual["apart"]:
         return "apart"
-    told = min(one.actual["first"] for one in seen.everyone)
-    if seen.actual["made"] < min(told, STEPS):
+    told = min(one.actual["first"] for one in obs.all_ranks)
+    if obs.actual["made"] < min(told, STEPS):
         return "early"
-    return "late" if seen.actual["made"] > min(told + 1, STEPS) else "together"
+    return "late" if obs.actual["made"] > min(told + 1, STEPS) else "together"
 
 
-def each(seen: Seen) -> str:
+def each(obs: Observation) -> str:
     """How many steps each rank has made."""
     return "\n".join(
         f"rank {one.rank} is in step {one.actual['made'] + 1}, where it waits for all others"
         if one.actual["returned"] == IN_A_STEP
         else f"rank {one.rank} left after step {one.actual['made']}"
-        for one in seen.everyone
+        for one in obs.all_ranks
     )
 
 
-TOGETHER = Look(
-    of=ends,
-    right="together",
-    otherwise="Write down for each rank what it knows at the end of this step. By what does each "
+TOGETHER = Comparison(
+    select=ends,
+    expected="together",
+    hint="Write down for each rank what it knows at the end of this step. By what does each "
     "decide whether to leave?",
     actual=each,
-    required=lambda seen: (
-        f"all ranks leave after step {seen.case.step}, or after the next one"
-        if seen.case.ranks
+    required=lambda obs: (
+        f"all ranks leave after step {obs.case.step}, or after the next one"
+        if obs.case.ranks
         else f"all ranks make {STEPS} steps"
     ),
 )
 
 
-def miscounted(seen: Seen) -> Any:
+def miscounted(obs: Observation) -> Any:
     """By how much the returned number is wrong, or what it is instead of a number."""
-    returned = seen.actual["returned"]
-    return returned - seen.actual["made"] if is_index(returned) else returned
+    returned = obs.actual["returned"]
+    return returned - obs.actual["made"] if is_index(returned) else returned
 
 
-COUNTED = Look(
-    of=miscounted,
-    right=0,
-    otherwise="How many calls of step() have ended when the function returns, on each path?",
-    actual=lambda seen: f"{in_words(seen.actual['returned'])} on rank {seen.rank}",
-    required=lambda seen: f"{seen.actual['made']}: so many steps were made",
+COUNTED = Comparison(
+    select=miscounted,
+    expected=0,
+    hint="How many calls of step() have ended when the function returns, on each path?",
+    actual=lambda obs: f"{in_words(obs.actual['returned'])} on rank {obs.rank}",
+    required=lambda obs: f"{obs.actual['made']}: so many steps were made",
 )
 DECIDES = "if told > 0:"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=cases,
-    given=lambda case: (case,),
+    make_args=lambda case: (case,),
     caller=made,
-    observe=lambda seen, case: seen,
-    called=called,
-    looks=[TOGETHER, COUNTED],
+    observe=lambda obs, case: obs,
+    call_text=call_text,
+    comparisons=[TOGETHER, COUNTED],
     mistakes={
         "This rank leaves, and the others make the next step. What do they know by then, and who "
         "tells them?": edit("dist.all_reduce(told)", "pass"),
@@ -269,5 +269,5 @@ CHECK = OnRanks(
         "SIGUSR1": "Without a handler this signal ends the process. When is yours in place, and is "
         "it still there when the signal comes?",
     },
-    proves="told at 4 moments of a step, all ranks leave after the same one, at 1 to 4 ranks",
+    on_pass="told at 4 moments of a step, all ranks leave after the same one, at 1 to 4 ranks",
 )

@@ -25,7 +25,14 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit, in_words
+from ddp_workbook.exercises import (
+    Comparison,
+    DistributedCheck,
+    Observation,
+    Pattern,
+    edit,
+    in_words,
+)
 
 MINUTES = 20
 HINTS = [
@@ -76,7 +83,7 @@ def to_ddp(dataset: Dataset, make_model: Callable, epochs: int, batch_size: int)
     ### END SOLUTION
 
 
-def given(_: int, rank: int) -> tuple:
+def make_args(_: int, rank: int) -> tuple:
     """The arguments of the call: rank 1's model is twice that of rank 0, and so on."""
     torch.manual_seed(100 + rank)
     model = nn.Linear(3, 2)
@@ -104,17 +111,17 @@ def watched(function: Callable, *arguments: Any) -> dict:
     }
 
 
-def rows(seen: Seen) -> list[int]:
+def rows(obs: Observation) -> list[int]:
     """All rows that this rank has taken, in order."""
-    return [row for batch in seen.actual["taken"] for row in batch]
+    return [row for batch in obs.actual["taken"] for row in batch]
 
 
-def what_is_wrong(seen: Seen) -> dict[str, str]:
+def what_is_wrong(obs: Observation) -> dict[str, str]:
     """What is wrong with the rows of each epoch; "" if nothing is."""
-    if seen.size > 1 and all(rows(one) == rows(seen) for one in seen.everyone):
+    if obs.size > 1 and all(rows(one) == rows(obs) for one in obs.all_ranks):
         return dict.fromkeys(EVERY_EPOCH, "has the same rows on all ranks")
-    cut = ROWS // seen.size
-    epochs = [[rows(one)[i * cut :][:cut] for one in seen.everyone] for i in range(EPOCHS)]
+    cut = ROWS // obs.size
+    epochs = [[rows(one)[i * cut :][:cut] for one in obs.all_ranks] for i in range(EPOCHS)]
     wrong = []
     for i, parts in enumerate(epochs):
         kinds = {
@@ -122,26 +129,26 @@ def what_is_wrong(seen: Seen) -> dict[str, str]:
             "is not shuffled": parts == [sorted(part) for part in parts],
             "has the order of an earlier epoch": parts in epochs[:i],
             "has the same rows on rank 0 as epoch 0": i
-            and seen.size > 1
+            and obs.size > 1
             and set(parts[0]) == set(epochs[0][0]),
         }
         wrong.append(next((kind for kind, holds in kinds.items() if holds), ""))
     return dict(zip(EVERY_EPOCH, wrong, strict=True))
 
 
-def through_ddp(seen: Seen) -> tuple[int, int, float]:
+def through_ddp(obs: Observation) -> tuple[int, int, float]:
     """Batches that went through DDP, through how many of them, and bytes of all_reduce a step.
 
     Whole numbers do not count: find_unused_parameters=True sends a map of what was used.
     """
-    reduced = [row for row in seen.wire if row["op"] == "all_reduce"]
+    reduced = [row for row in obs.communication if row["op"] == "all_reduce"]
     sent = sum(row["bytes"] for row in reduced if "float" in str(row["dtype"]))
-    return len(seen.actual["ddp"]), len(set(seen.actual["ddp"])), sent / STEPS
+    return len(obs.actual["ddp"]), len(set(obs.actual["ddp"])), sent / STEPS
 
 
-def flat(seen: Seen) -> Tensor:
+def flat(obs: Observation) -> Tensor:
     """The weights that this rank has returned."""
-    return torch.cat(seen.actual["weights"])
+    return torch.cat(obs.actual["weights"])
 
 
 @cache
@@ -157,61 +164,63 @@ def trained_on(batches: tuple[tuple[int, ...], ...]) -> Tensor:
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def in_one_process(seen: Seen) -> Tensor:
+def in_one_process(obs: Observation) -> Tensor:
     """The weights that one process gets from the batches that the ranks took."""
-    steps = zip(*(one.actual["taken"] for one in seen.everyone), strict=True)
+    steps = zip(*(one.actual["taken"] for one in obs.all_ranks), strict=True)
     return trained_on(tuple(tuple(chain(*parts)) for parts in steps))
 
 
-STEPS_OF_ROWS = Look(
-    of=lambda seen: [len(batch) for batch in seen.actual["taken"]],
-    right=lambda size: EPOCHS * [batch // size for batch in BATCHES],
+STEPS_OF_ROWS = Comparison(
+    select=lambda obs: [len(batch) for batch in obs.actual["taken"]],
+    expected=lambda size: EPOCHS * [batch // size for batch in BATCHES],
     mistakes={
-        "Too many rows. DDP deals out no rows: what does, and how often?": When(
+        "Too many rows. DDP deals out no rows: what does, and how often?": Pattern(
             lambda s: len(rows(s)) > EPOCHS * ROWS // s.size
         ),
     },
-    otherwise="What deals the rows out, and how many of a batch belong to one rank?",
+    hint="What deals the rows out, and how many of a batch belong to one rank?",
     actual=lambda s: f"rank {s.rank}'s model took {len(rows(s))} rows, in steps of {s.value}",
-    required=lambda s: f"{ROWS // s.size} rows in each of {EPOCHS} epochs, in steps of {s.right}",
+    required=lambda s: (
+        f"{ROWS // s.size} rows in each of {EPOCHS} epochs, in steps of {s.expected}"
+    ),
 )
 
-DEALT_OUT = Look(
-    of=what_is_wrong,
-    right=dict.fromkeys(EVERY_EPOCH, ""),
-    otherwise="Write down which rows each rank took in an epoch. Do all ranks together have one "
+DEALT_OUT = Comparison(
+    select=what_is_wrong,
+    expected=dict.fromkeys(EVERY_EPOCH, ""),
+    hint="Write down which rows each rank took in an epoch. Do all ranks together have one "
     "new order, and does each take its own part of it?",
     actual="{part} {value}",
     required="in each epoch all rows in a new random order, each on one rank",
-    words=str,
+    show=str,
 )
 
-THROUGH_DDP = Look(
-    of=through_ddp,
-    right=(STEPS, 1, 32.0),
-    otherwise="Which of your lines send something in a step, or keep DDP from sending, and which "
+THROUGH_DDP = Comparison(
+    select=through_ddp,
+    expected=(STEPS, 1, 32.0),
+    hint="Which of your lines send something in a step, or keep DDP from sending, and which "
     "model gets the images?",
     actual=lambda s: "rank {}: {} batches through {} DDPs, all_reduce: {:g} bytes a step".format(
         s.rank, *s.value
     ),
     required=f"{STEPS} batches through 1 DDP, all_reduce: 32 bytes a step, which are the gradients",
-    same=lambda one, other: one[:2] == other[:2] and abs(one[2] - other[2]) < 0.1,
+    equal=lambda one, other: one[:2] == other[:2] and abs(one[2] - other[2]) < 0.1,
 )
 
-RETURNED = Look(
-    of=lambda seen: seen.actual["returned"],
-    right=f"a dict with {NAMES}",
-    otherwise="What did the given loop return, and does every rank return it?",
-    words=str,
+RETURNED = Comparison(
+    select=lambda obs: obs.actual["returned"],
+    expected=f"a dict with {NAMES}",
+    hint="What did the given loop return, and does every rank return it?",
+    show=str,
 )
 
-WEIGHTS = Look(
-    of=lambda seen: flat(seen) - in_one_process(seen),
-    right=torch.zeros(8),
-    otherwise="The rows are right. Compare the rest with the loop of one process.",
+WEIGHTS = Comparison(
+    select=lambda obs: flat(obs) - in_one_process(obs),
+    expected=torch.zeros(8),
+    hint="The rows are right. Compare the rest with the loop of one process.",
     actual=lambda s: f"weight and bias {in_words(flat(s))} on rank {s.rank}",
     required=lambda s: f"{in_words(in_one_process(s))} on every rank, as in one process",
-    same=lambda one, other: torch.allclose(one, other, atol=1e-4),
+    equal=lambda one, other: torch.allclose(one, other, atol=1e-4),
 )
 
 SAMPLER, TOLD = "DistributedSampler(dataset)", "        sampler.set_epoch(epoch)"
@@ -221,13 +230,14 @@ BY_HAND = """loss.backward()
                 dist.all_reduce(parameter.grad)
                 parameter.grad /= dist.get_world_size()"""
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     may_seed=True,
     cases=lambda size: [size],
-    called=f"to_ddp(dataset of {ROWS} rows, make_model, epochs={EPOCHS}, batch_size={BATCHES[0]})",
-    given=given,
+    call_text=f"to_ddp(dataset of {ROWS} rows, make_model, epochs={EPOCHS}, "
+    f"batch_size={BATCHES[0]})",
+    make_args=make_args,
     caller=watched,
-    looks=[STEPS_OF_ROWS, DEALT_OUT, THROUGH_DDP, RETURNED, WEIGHTS],
+    comparisons=[STEPS_OF_ROWS, DEALT_OUT, THROUGH_DDP, RETURNED, WEIGHTS],
     mistakes={
         "Do all epochs run, each to its last batch?": [
             edit("sampler=sampler", "sampler=sampler, drop_last=True"),
@@ -285,6 +295,6 @@ CHECK = OnRanks(
     errors={
         "device_ids": "The model is on the CPU: there is no device to choose.",
     },
-    proves="rows dealt again each epoch, 32 bytes of gradients a step, the weights of one process, "
-    "at 1 to 4 ranks",
+    on_pass="rows dealt again each epoch, 32 bytes of gradients a step, the weights of one "
+    "process, at 1 to 4 ranks",
 )

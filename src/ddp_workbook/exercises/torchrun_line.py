@@ -26,9 +26,16 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, edit, in_words
-from ddp_workbook.exercises.judging import torchrun, unordered
-from ddp_workbook.exercises.judging.same import kind
+from ddp_workbook.exercises import (
+    Comparison,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging import set_order, torchrun
+from ddp_workbook.exercises.judging.equality import kind
 
 MINUTES = 8
 HINTS = [
@@ -92,7 +99,7 @@ CASES = [
 HERE = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")  # each host's own name for itself
 
 
-def given(case: Job, rank: int) -> tuple:
+def make_args(case: Job, rank: int) -> tuple:
     """The arguments; the dict and the list are this call's own."""
     return [*case.hosts][rank], dict(case.hosts), case.port, case.job, [*case.program]
 
@@ -102,7 +109,7 @@ def on_host_of_its_own(function: Callable, host: str, hosts: dict, *rest: Any) -
 
     A set of strings has another order in each process, too.
     """
-    unordered.Unordered.mixed = True
+    set_order.RankOrderedSet.reverse_on_odd_ranks = True
     number = [*hosts].index(host)
     answers = {
         (os, "getpid"): os.getpid() + number,
@@ -133,160 +140,159 @@ def typed(returned: Any, *_: Any) -> Typed:
     return Typed(shown, line=line)
 
 
-def host_of(seen: Seen) -> str:
+def host_of(obs: Observation) -> str:
     """The host that the line is for."""
-    return [*seen.case.hosts][seen.rank]
+    return [*obs.case.hosts][obs.rank]
 
 
-def on_host(seen: Seen) -> str:
+def on_host(obs: Observation) -> str:
     """The line as a terminal shows it, with the node that it is for."""
-    return f"{host_of(seen)}$ {seen.actual.shown}"
+    return f"{host_of(obs)}$ {obs.actual.shown}"
 
 
-def agreed(seen: Seen, what: str) -> bool:
+def agreed(obs: Observation, what: str) -> bool:
     """Whether all hosts' lines say the same; one line alone does not tell."""
-    said = {getattr(one.actual.line, what) for one in seen.everyone}
-    return len(said) == 1 and len(seen.everyone) == len(seen.case.hosts)
+    said = {getattr(one.actual.line, what) for one in obs.all_ranks}
+    return len(said) == 1 and len(obs.all_ranks) == len(obs.case.hosts)
 
 
-def differ(seen: Seen) -> bool:
+def differ(obs: Observation) -> bool:
     """Whether the hosts' values differ."""
-    return len({one.value for one in seen.everyone}) > 1
+    return len({one.value for one in obs.all_ranks}) > 1
 
 
-def alone(seen: Seen) -> bool:
+def alone(obs: Observation) -> bool:
     """Whether the line makes a job of this host, although there are others."""
-    return seen.actual.line.standalone and len(seen.case.hosts) > 1
+    return obs.actual.line.standalone and len(obs.case.hosts) > 1
 
 
-def ranks(seen: Seen) -> str:
+def ranks(obs: Observation) -> str:
     """How many ranks the line starts."""
-    asked = seen.actual.line.nproc.strip().lower()
+    asked = obs.actual.line.nproc.strip().lower()
     own_count = asked in ("gpu", "auto")  # torchrun looks how many GPUs there are
-    return f"{seen.case.hosts[host_of(seen)]}" if own_count else asked
+    return f"{obs.case.hosts[host_of(obs)]}" if own_count else asked
 
 
-def endpoint(seen: Seen) -> str:
+def endpoint(obs: Observation) -> str:
     """Where the hosts meet; every right answer is shown as the first host and the port."""
-    line, case = seen.actual.line, seen.case
+    line, case = obs.actual.line, obs.case
     allowed = [*case.hosts, *HERE] if len(case.hosts) == 1 else case.hosts
-    right = agreed(seen, "endpoint") and line.host in allowed and line.port == str(case.port)
+    right = agreed(obs, "endpoint") and line.host in allowed and line.port == str(case.port)
     return f"{next(iter(case.hosts))}:{case.port}" if right or line.standalone else line.endpoint
 
 
-def name_of_job(seen: Seen) -> str:
+def name_of_job(obs: Observation) -> str:
     """The job's name; its number if that is part of a name that all hosts use."""
-    line, job = seen.actual.line, seen.case.job
-    right = agreed(seen, "run_id") and job in line.run_id
+    line, job = obs.actual.line, obs.case.job
+    right = agreed(obs, "run_id") and job in line.run_id
     return job if right or line.standalone else line.run_id
 
 
-def part(says: str, required: str | Callable[..., str] = "", **about: Any) -> Look:
+def part(says: str, required: str | Callable[..., str] = "", **about: Any) -> Comparison:
     """A look at a part of the line, with what the line `says` in it."""
-    return Look(
-        actual=lambda seen: f"{on_host(seen)}\n{says}: {seen.value}",
-        required=required or f"{says}: {{right}}",
-        words=str,
+    return Comparison(
+        actual=lambda obs: f"{on_host(obs)}\n{says}: {obs.value}",
+        required=required or f"{says}: {{expected}}",
+        show=str,
         **about,
     )
 
 
 LOOKS = [
-    Look(
-        of=lambda seen: seen.actual.form,
-        right=Typed.form,
-        otherwise="Which of your lines makes the list of words?",
+    Comparison(
+        select=lambda obs: obs.actual.form,
+        expected=Typed.form,
+        hint="Which of your lines makes the list of words?",
         actual=on_host,
-        required=lambda seen: f"a torchrun command for ranks that run {seen.case.program}",
+        required=lambda obs: f"a torchrun command for ranks that run {obs.case.program}",
     ),
     part(
         "the ranks run",
-        of=lambda seen: [*seen.actual.line.program],
-        right=lambda case: case.program,
+        select=lambda obs: [*obs.actual.line.program],
+        expected=lambda case: case.program,
         mistakes={
             "One word of the list is one word of the line: an option and its value are two, or one "
-            "with a = between them.": When(
-                lambda seen: any(one.startswith("-") and " " in one for one in seen.value)
+            "with a = between them.": Pattern(
+                lambda obs: any(one.startswith("-") and " " in one for one in obs.value)
             ),
             "Everything after the program is passed to the program. Where must torchrun's own "
-            "options stand?": When(
-                lambda seen: any(
-                    one.startswith(("--n", "--rdzv")) and one not in seen.right
-                    for one in seen.value
+            "options stand?": Pattern(
+                lambda obs: any(
+                    one.startswith(("--n", "--rdzv")) and one not in obs.expected
+                    for one in obs.value
                 )
             ),
         },
-        otherwise="torchrun takes whatever follows its last option for the program and its "
-        "arguments.",
+        hint="torchrun takes whatever follows its last option for the program and its arguments.",
     ),
     part(
         "nodes of the job",
-        of=lambda seen: "1 (--standalone)" if alone(seen) else seen.actual.line.nnodes,
-        right=lambda case: str(len(case.hosts)),
+        select=lambda obs: "1 (--standalone)" if alone(obs) else obs.actual.line.nnodes,
+        expected=lambda case: str(len(case.hosts)),
         mistakes={
             "--standalone makes a whole job of one node, which meets no other. What do several "
-            "nodes need?": When(alone),
+            "nodes need?": Pattern(alone),
             "With a range, torchrun starts with fewer nodes if others are late. How many must "
-            "there be?": When(lambda seen: ":" in seen.value),
+            "there be?": Pattern(lambda obs: ":" in obs.value),
         },
-        otherwise="How many nodes does the job have, and which option counts them?",
+        hint="How many nodes does the job have, and which option counts them?",
     ),
     part(
         "ranks on this node",
-        of=ranks,
-        right=lambda case, rank: str([*case.hosts.values()][rank]),
-        otherwise="How many GPUs does this node have, according to `hosts`?",
+        select=ranks,
+        expected=lambda case, rank: str([*case.hosts.values()][rank]),
+        hint="How many GPUs does this node have, according to `hosts`?",
     ),
     part(
         "rendezvous",
-        of=lambda seen: seen.actual.line.backend,
-        right="c10d",
-        otherwise="Which kind of rendezvous does the task ask for?",
+        select=lambda obs: obs.actual.line.backend,
+        expected="c10d",
+        hint="Which kind of rendezvous does the task ask for?",
     ),
     part(
         "endpoint",
-        of=endpoint,
-        right=lambda case: f"{next(iter(case.hosts))}:{case.port}",
+        select=endpoint,
+        expected=lambda case: f"{next(iter(case.hosts))}:{case.port}",
         mistakes={
             "On every node, this name means that node itself. Which name means the same node "
-            "everywhere?": When(lambda seen: seen.actual.line.host in HERE),
+            "everywhere?": Pattern(lambda obs: obs.actual.line.host in HERE),
             "The lines of this job name different endpoints. What must be the same everywhere?": (
-                When(differ)
+                Pattern(differ)
             ),
-            "The node is right. At which port do they meet?": When(
-                lambda seen: seen.actual.line.host in seen.case.hosts
+            "The node is right. At which port do they meet?": Pattern(
+                lambda obs: obs.actual.line.host in obs.case.hosts
             ),
         },
-        otherwise="Is this the name of one of the job's nodes, followed by a colon and the port?",
-        required=lambda seen: (
-            f"one of {[*seen.case.hosts]} and the port {seen.case.port}, the "
-            f"same in all {len(seen.case.hosts)} lines"
+        hint="Is this the name of one of the job's nodes, followed by a colon and the port?",
+        required=lambda obs: (
+            f"one of {[*obs.case.hosts]} and the port {obs.case.port}, the "
+            f"same in all {len(obs.case.hosts)} lines"
         ),
     ),
     part(
         "name of the job",
-        of=name_of_job,
-        right=lambda case: case.job,
+        select=name_of_job,
+        expected=lambda case: case.job,
         mistakes={
             "The nodes give the job different names, so these are different jobs. What do all of "
-            "them know?": When(differ),
+            "them know?": Pattern(differ),
         },
-        otherwise="Another job may have this name as well. What belongs to this job only?",
-        required=lambda seen: (
-            f"a name with the job's number, {seen.case.job}, in it, the same in all lines"
+        hint="Another job may have this name as well. What belongs to this job only?",
+        required=lambda obs: (
+            f"a name with the job's number, {obs.case.job}, in it, the same in all lines"
         ),
     ),
 ]
 
 
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
     times=lambda case: len(case.hosts),
-    given=given,
-    called=lambda case: ", ".join(f"{name}={value!r}" for name, value in case._asdict().items()),
+    make_args=make_args,
+    call_text=lambda case: ", ".join(f"{name}={value!r}" for name, value in case._asdict().items()),
     caller=on_host_of_its_own,
     observe=typed,
-    looks=LOOKS,
+    comparisons=LOOKS,
     pairs=40,  # torchrun's parser takes its time
     mistakes={
         "Each entry of the list is one word, a string. Which of yours is a number, or a list?": [
@@ -339,10 +345,10 @@ CHECK = Alone(
         "By default, every job is called `none`, and would join any other job at the same node and "
         "port. Which option names the job?": edit('f"--rdzv-id={job}",', ""),
     },
-    keeps="Which line changes the caller's dict or list?",
+    unchanged="Which line changes the caller's dict or list?",
     errors={
         "KeyError": "`hosts` is a dict: host name to number of GPUs. Which key do you look up?",
         "concatenate": "A number is not a string. Which of the words contains one?",
     },
-    proves="torchrun's own parser reads one job in the lines, for 1 to 3 nodes with 1 to 8 GPUs",
+    on_pass="torchrun's own parser reads one job in the lines, for 1 to 3 nodes with 1 to 8 GPUs",
 )

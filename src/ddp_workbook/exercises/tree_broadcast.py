@@ -19,8 +19,15 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, Seen, When, edit, in_words
-from ddp_workbook.exercises.judging.wire_looks import MESSAGES_ALONE, OWN_DTYPE, sends_of
+from ddp_workbook.exercises import (
+    Comparison,
+    DistributedCheck,
+    Observation,
+    Pattern,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.comm_comparisons import MESSAGES_ALONE, OWN_DTYPE, sends_of
 
 MINUTES = 20
 HINTS = [
@@ -76,28 +83,28 @@ def tensor_of(case: Message, rank: int) -> Tensor:
     return tensor if case.contiguous else tensor.T.contiguous().T
 
 
-def nbytes(seen: Seen) -> int:
+def nbytes(obs: Observation) -> int:
     """How many bytes each tensor has."""
-    return tensor_of(seen.case, seen.rank).nbytes
+    return tensor_of(obs.case, obs.rank).nbytes
 
 
-def sent_to(seen: Seen) -> list[dict]:
+def sent_to(obs: Observation) -> list[dict]:
     """The messages to this rank."""
-    return [row for one in seen.everyone for row in sends_of(one) if row["peer"] == seen.rank]
+    return [row for one in obs.all_ranks for row in sends_of(one) if row["peer"] == obs.rank]
 
 
-def sent_too_early(seen: Seen) -> bool:
+def sent_too_early(obs: Observation) -> bool:
     """Whether a rank that is not src sent something before it had waited for its receive."""
-    first = next(iter(sends_of(seen)), None)
-    if seen.rank == seen.case.src or first is None:
+    first = next(iter(sends_of(obs)), None)
+    if obs.rank == obs.case.src or first is None:
         return False
-    return seen.ops[0] == "send" or bool(first.get("under_way"))
+    return obs.ops[0] == "send" or bool(first.get("under_way"))
 
 
-def rounds_of(seen: Seen) -> list[list[tuple[int, int]]]:
+def rounds_of(obs: Observation) -> list[list[tuple[int, int]]]:
     """Who sends to whom in each round, if every rank sends as early as the rules allow."""
-    sends = [[row["peer"] for row in sends_of(one)] for one in seen.everyone]
-    has, rounds = [seen.case.src], []
+    sends = [[row["peer"] for row in sends_of(one)] for one in obs.all_ranks]
+    has, rounds = [obs.case.src], []
     while pairs := [(rank, sends[rank].pop(0)) for rank in has if sends[rank]]:
         rounds.append(pairs)
         has += [peer for _, peer in pairs]
@@ -109,9 +116,9 @@ def needed(ranks: int) -> int:
     return (ranks - 1).bit_length()
 
 
-def who_is_idle(seen: Seen) -> str:
+def who_is_idle(obs: Observation) -> str:
     """The rounds, and who has the numbers first without sending them."""
-    rounds, has = rounds_of(seen), {seen.case.src}
+    rounds, has = rounds_of(obs), {obs.case.src}
     said = "; ".join(", ".join(f"{one} to {other}" for one, other in r) for r in rounds)
     words = f"{len(rounds)} rounds: rank {said}"
     for number, pairs in enumerate(rounds, start=1):
@@ -131,52 +138,52 @@ def in_call(case: Message) -> str:
     )
 
 
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     sizes=(1, 2, 3, 4, 5, 7),  # log2 5 is nearer to 2 than to 3; 7 makes trees differ most
     cases=cases,
-    called=in_call,
-    given=lambda case, rank: (tensor_of(case, rank), case.src)[: 2 if case.src else 1],
+    call_text=in_call,
+    make_args=lambda case, rank: (tensor_of(case, rank), case.src)[: 2 if case.src else 1],
     observe=lambda returned, tensor, *src: tensor,
-    looks=[
+    comparisons=[
         MESSAGES_ALONE,
-        Look(
-            of=lambda seen: len(sent_to(seen)),
-            right=lambda case, rank: int(rank != case.src),
+        Comparison(
+            select=lambda obs: len(sent_to(obs)),
+            expected=lambda case, rank: int(rank != case.src),
             mistakes={
-                "Which rank sends to one that already has the numbers?": When(
-                    lambda seen: seen.value > seen.right
+                "Which rank sends to one that already has the numbers?": Pattern(
+                    lambda obs: obs.value > obs.expected
                 ),
             },
-            otherwise="Which ranks have the numbers after each round? Write it down for this case.",
+            hint="Which ranks have the numbers after each round? Write it down for this case.",
             actual="the number of messages to rank {rank} is {value}",
-            required=lambda seen: f"one message to each rank except rank {seen.case.src}",
+            required=lambda obs: f"one message to each rank except rank {obs.case.src}",
         ),
         OWN_DTYPE,
-        Look(
-            of=lambda seen: {row["bytes"] for row in seen.wire} - {nbytes(seen)},
-            right=set(),
-            otherwise="What does a message hold?",
+        Comparison(
+            select=lambda obs: {row["bytes"] for row in obs.communication} - {nbytes(obs)},
+            expected=set(),
+            hint="What does a message hold?",
             actual="a message of {value} bytes on rank {rank}",
-            required=lambda seen: f"{nbytes(seen)} bytes, the whole tensor",
-            words=lambda sizes: " and of ".join(map(str, sorted(sizes))),
+            required=lambda obs: f"{nbytes(obs)} bytes, the whole tensor",
+            show=lambda sizes: " and of ".join(map(str, sorted(sizes))),
         ),
-        Look(
-            of=sent_too_early,
-            right=False,
-            otherwise="What does its tensor hold at this moment?",
+        Comparison(
+            select=sent_too_early,
+            expected=False,
+            hint="What does its tensor hold at this moment?",
             actual="rank {rank} sent before it had received",
             required="a rank passes on what has arrived",
         ),
-        Look(
-            of=lambda seen: rounds_of(seen)[needed(seen.size) :],
-            right=[],
-            otherwise="Which rank does not have the numbers, and could get them in that round?",
+        Comparison(
+            select=lambda obs: rounds_of(obs)[needed(obs.size) :],
+            expected=[],
+            hint="Which rank does not have the numbers, and could get them in that round?",
             actual=who_is_idle,
-            required=lambda seen: f"{needed(seen.size)} rounds for {seen.size} ranks",
+            required=lambda obs: f"{needed(obs.size)} rounds for {obs.size} ranks",
         ),
-        Look(
-            right=lambda case: tensor_of(case, case.src),
-            otherwise="Whose numbers are these, and what did your code do with them?",
+        Comparison(
+            expected=lambda case: tensor_of(case, case.src),
+            hint="Whose numbers are these, and what did your code do with them?",
         ),
     ],
     mistakes={
@@ -189,5 +196,5 @@ CHECK = OnRanks(
             + edit("= tensor.contiguous()", "= 1 * tensor.contiguous()"),
         ],
     },
-    proves="every rank as src, at 1 to 5 and 7 ranks: N - 1 messages in log2 N rounds, rounded up",
+    on_pass="every rank as src, at 1 to 5 and 7 ranks: N - 1 messages in log2 N rounds, rounded up",
 )

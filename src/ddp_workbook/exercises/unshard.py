@@ -18,10 +18,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Look, OnRanks, body, edit, in_words
+from ddp_workbook.exercises import Comparison, DistributedCheck, body, edit, in_words
+from ddp_workbook.exercises.judging.comm_comparisons import calls_only
 from ddp_workbook.exercises.judging.shards import calls, filled_memory, in_full, whole
 from ddp_workbook.exercises.judging.shards import shard as shard_of
-from ddp_workbook.exercises.judging.wire_looks import calls_only
 
 MINUTES = 6
 HINTS = [
@@ -50,28 +50,28 @@ def called_with_filled_memory(function: Callable, own: Tensor, shape: torch.Size
 
 
 GATHER, ROW, CUT = "dist.all_gather(shards, shard)", "torch.cat(shards)", "[: shape.numel()]"
-CHECK = OnRanks(
+CHECK = DistributedCheck(
     cases=calls,
-    called=lambda call: (
+    call_text=lambda call: (
         f"unshard(shard, {torch.Size(call.shape)}), with the shards "
         + " ".join(in_words(shard_of(call, rank)) for rank in range(call.ranks))
         + f" in {call.dtype}"
     ),
-    given=lambda call, rank: (shard_of(call, rank), torch.Size(call.shape)),
+    make_args=lambda call, rank: (shard_of(call, rank), torch.Size(call.shape)),
     caller=called_with_filled_memory,
-    looks=[
+    comparisons=[
         calls_only(
             "all_gather",
             "all_gather_into_tensor",
             required="one all-gather, and nothing else",
-            otherwise="Which single collective gives every rank the shards of all ranks, without "
+            hint="Which single collective gives every rank the shards of all ranks, without "
             "adding up, and without a call for each rank?",
         ),
-        Look(
-            right=lambda call: whole(call).detach().contiguous(),
-            otherwise="Follow one element: where is it in the shard, in the row, and in what you "
+        Comparison(
+            expected=lambda call: whole(call).detach().contiguous(),
+            hint="Follow one element: where is it in the shard, in the row, and in what you "
             "return?",
-            words=in_full,
+            show=in_full,
         ),
     ],
     mistakes={
@@ -108,10 +108,10 @@ CHECK = OnRanks(
             )
         ),
     },
-    most=1,
-    too_much="Which of these is not needed? The shards are equally long, and every rank knows "
-    "the shape.",
-    keeps="Which line changes it?",
+    max_collectives=1,
+    collectives_hint="Which of these is not needed? The shards are equally long, and every rank "
+    "knows the shape.",
+    unchanged="Which line changes it?",
     errors={
         "invalid for input of size": "Does what you reshape have as many elements as the shape? "
         "Look for padding that is left, and for elements that were taken for padding.",
@@ -122,5 +122,6 @@ CHECK = OnRanks(
         "rank.",
         "non-empty": "A tensor without elements has shards too. How long are they?",
     },
-    proves="tensors of 0 to 24 elements in 4 dtypes, gathered at 1 to 4 ranks, with one all-gather",
+    on_pass="tensors of 0 to 24 elements in 4 dtypes, gathered at 1 to 4 ranks, with one "
+    "all-gather",
 )

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddp_workbook.exercises import Alone, Edit, Look, When, edit, in_words
+from ddp_workbook.exercises import Comparison, Edit, Pattern, SingleProcessCheck, edit, in_words
 
 MINUTES = 10
 HINTS = [
@@ -41,7 +41,7 @@ def weighted_gradients(gradients: list[list[Tensor]], rows: list[int]) -> list[T
 SHAPES = [(2,), (2, 3), (), (3,), (4, 2)]
 
 
-def given(rows: list[int]) -> tuple[list[list[Tensor]], list[int]]:
+def make_args(rows: list[int]) -> tuple[list[list[Tensor]], list[int]]:
     """Gradients in tenths, of both signs, which differ in each call."""
     random = torch.Generator().manual_seed(int("".join(map(str, rows))))
     gradients = [
@@ -62,13 +62,13 @@ def shapes(combined: Any) -> Any:
     return [tuple(one.shape) if isinstance(one, Tensor) else one for one in combined]
 
 
-def called(rows: list[int], part: str) -> str:
+def call_text(rows: list[int], part: str) -> str:
     """The call in words, with the gradients of the parameter that the page is about."""
     text = f"weighted_gradients(gradients, {rows})"
     if not part:
         return text
     number = int(part.split()[1])
-    each = [f"{in_words(own[number])} on replica {r}" for r, own in enumerate(given(rows)[0])]
+    each = [f"{in_words(own[number])} on replica {r}" for r, own in enumerate(make_args(rows)[0])]
     return f"{text}, where {part} has {', '.join(each)}"
 
 
@@ -83,30 +83,29 @@ IN_PLACE = (
 )
 A_LIST = "gradients, gradients[r] and rows are plain lists. Which of them do you compute with?"
 SHAPE = "Parameters have two dimensions, one, or none. Does this line suit all of them?"
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=[[3, 3, 3, 1], [6, 4], [2, 5, 1, 4], [10], [2, 4, 4]],
-    called=called,
-    given=given,
-    looks=[
-        Look(
-            of=lambda seen: shapes(seen.actual),
-            right=SHAPES,
-            otherwise="Each parameter has its own shape. Which line decides it here?",
-            words=lambda value: (
+    call_text=call_text,
+    make_args=make_args,
+    comparisons=[
+        Comparison(
+            select=lambda obs: shapes(obs.actual),
+            expected=SHAPES,
+            hint="Each parameter has its own shape. Which line decides it here?",
+            show=lambda value: (
                 f"the shapes {in_words(value)}" if isinstance(value, list) else in_words(value)
             ),
         ),
-        Look(
-            of=lambda seen: named(seen.actual),
+        Comparison(
+            select=lambda obs: named(obs.actual),
             mistakes={
-                f"gradients or rows were overwritten as well. {IN_PLACE}": When(
-                    lambda seen: seen.changed
+                f"gradients or rows were overwritten as well. {IN_PLACE}": Pattern(
+                    lambda obs: obs.changed
                 ),
             },
-            otherwise="How much weight does each replica have here, and what do the weights add "
-            "up to?",
+            hint="How much weight does each replica have here, and what do the weights add up to?",
             actual="{value} for {part}",
-            required="{right}",
+            required="{expected}",
         ),
     ],
     mistakes={
@@ -146,7 +145,7 @@ CHECK = Alone(
             edit("shares =", "rows = rows[:1] * (len(rows) - 1) + rows[-1:]\n    shares =")
         ),
     },
-    keeps=IN_PLACE,
+    unchanged=IN_PLACE,
     errors={
         "must match": "Two shapes do not fit together. Do you combine gradients of one parameter, "
         "and do your weights fit each shape?",
@@ -156,6 +155,6 @@ CHECK = Alone(
         "size for first two": SHAPE,
         "NoneType": "gradients[r][p] is a gradient itself, and has no .grad.",
     },
-    proves="the combined gradient is that of the whole batch, for uneven pieces on 1 to 4 "
+    on_pass="the combined gradient is that of the whole batch, for uneven pieces on 1 to 4 "
     "replicas, and the replicas' own gradients are as they were",
 )

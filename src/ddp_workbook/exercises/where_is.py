@@ -13,8 +13,8 @@ whose entry r is the tuple (node, local rank) of rank r.
 from collections.abc import Callable
 from typing import Any
 
-from ddp_workbook.exercises import Alone, Edit, Look, When, body, edit
-from ddp_workbook.exercises.judging.same import is_index
+from ddp_workbook.exercises import Comparison, Edit, Pattern, SingleProcessCheck, body, edit
+from ddp_workbook.exercises.judging.equality import is_index
 
 MINUTES = 7
 HINTS = [
@@ -46,17 +46,15 @@ def is_place(value: Any) -> bool:
     return isinstance(value, tuple) and len(value) == 2 and all(map(is_index, value))
 
 
-def same(actual: Any, right: Any) -> bool:
-    """Whether `actual.index` would find each place of `right`."""
-    return isinstance(actual, list) and all(map(is_place, actual)) and actual == right
+def same(actual: Any, expected: Any) -> bool:
+    """Whether `actual.index` would find each place of `expected`."""
+    return isinstance(actual, list) and all(map(is_place, actual)) and actual == expected
 
 
-def some(holds: Callable[[Any, list[int]], Any]) -> When:
+def some(holds: Callable[[Any, list[int]], Any]) -> Pattern:
     """Whether it is so of an entry of the list and `gpus`."""
-    return When(
-        lambda seen: (
-            isinstance(seen.value, list) and any(holds(one, seen.case) for one in seen.value)
-        )
+    return Pattern(
+        lambda obs: isinstance(obs.value, list) and any(holds(one, obs.case) for one in obs.value)
     )
 
 
@@ -71,22 +69,22 @@ CASES = [
     *([3, 3], [2, 2, 2], [0, 4, 1, 0], [3, 0, 0, 2], [0, 2], [3], [1, 16]),
     [2, 4, 5, 1],
 ]
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=CASES,
-    called="where_is({case})",
-    given=lambda gpus: ([*gpus],),
+    call_text="where_is({case})",
+    make_args=lambda gpus: ([*gpus],),
     observe=plain,
-    looks=[
-        Look(
+    comparisons=[
+        Comparison(
             mistakes={
                 "An entry is a tuple of two whole numbers, node and local rank. What does the "
                 "caller find at index r for rank r?": some(lambda one, gpus: not is_place(one)),
-                "The entries are right, but their order is not. Where does rank 1 run?": When(
-                    lambda seen: isinstance(seen.value, list) and sorted(seen.value) == seen.right
+                "The entries are right, but their order is not. Where does rank 1 run?": Pattern(
+                    lambda obs: isinstance(obs.value, list) and sorted(obs.value) == obs.expected
                 ),
             },
-            otherwise="Which processes has the launcher already started when it comes to a node?",
-            same=same,
+            hint="Which processes has the launcher already started when it comes to a node?",
+            equal=same,
         )
     ],
     mistakes={
@@ -131,7 +129,7 @@ CHECK = Alone(
             edit(GPUS, "range(count + 1)"),
         ],
     },
-    keeps="Which line changes the caller's list?",
+    unchanged="Which line changes the caller's list?",
     errors={
         "by zero": "A node may have no GPU. What do you divide by, and do you need to divide?",
         "out of range": "How many nodes are there, how many ranks, and which one is counted here?",
@@ -139,5 +137,5 @@ CHECK = Alone(
         "node 1 has, and so on.",
         "'int' object is not iterable": "gpus[i] is a number. How do you count up to it?",
     },
-    proves="the place of every rank, on 1 to 4 nodes with 0 to 16 GPUs each, equally many or not",
+    on_pass="the place of every rank, on 1 to 4 nodes with 0 to 16 GPUs each, equally many or not",
 )

@@ -25,8 +25,12 @@ Return a dict with the name of a format for each letter.
 import torch
 import torch.nn.functional as F
 
-from ddp_workbook.exercises import ANY, Alone, Look
-from ddp_workbook.exercises.judging.letters import first_wrong, names_in, none_left_open
+from ddp_workbook.exercises import ANY, Comparison, SingleProcessCheck
+from ddp_workbook.exercises.judging.multiple_choice import (
+    all_answered,
+    choices_by_letter,
+    first_wrong,
+)
 
 MINUTES = 7
 HINTS = [
@@ -108,24 +112,26 @@ ABOUT = {
     "i": "What does this one return: numbers, or places of numbers?",
     "j": "A gradient has the format of its parameter. Has autocast changed the parameter?",
 }
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=[()],
-    called=CALLED,
-    observe=lambda answer: names_in(CALLED, answer, LETTERS, f"one of {', '.join(NAMES)}", read),
-    looks=[
-        Look(
-            of=lambda seen: {letter: name or ANY for letter, name in seen.actual.items()},
-            right=lambda case: measured(),
-            otherwise=lambda seen: next(
-                words for letters, words in ABOUT.items() if first_wrong(seen) in letters
+    call_text=CALLED,
+    observe=lambda answer: choices_by_letter(
+        CALLED, answer, LETTERS, f"one of {', '.join(NAMES)}", read
+    ),
+    comparisons=[
+        Comparison(
+            select=lambda obs: {letter: name or ANY for letter, name in obs.actual.items()},
+            expected=lambda case: measured(),
+            hint=lambda obs: next(
+                words for letters, words in ABOUT.items() if first_wrong(obs) in letters
             ),
-            actual=lambda seen: f"{seen.actual[first_wrong(seen)]} for {first_wrong(seen)}",
+            actual=lambda obs: f"{obs.actual[first_wrong(obs)]} for {first_wrong(obs)}",
             required="another format",
         ),
-        none_left_open(
+        all_answered(
             LETTERS,
             "Which formats do its inputs have, and is the operation on one of autocast's lists?",
         ),
     ],
-    proves="each of the 10 names is what torch gives when it runs the line",
+    on_pass="each of the 10 names is what torch gives when it runs the line",
 )

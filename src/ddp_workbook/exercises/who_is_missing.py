@@ -31,8 +31,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ddp_workbook.exercises import Alone, Look, Seen, When, edit, in_words
-from ddp_workbook.exercises.judging.same import is_index
+from ddp_workbook.exercises import (
+    Comparison,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    edit,
+    in_words,
+)
+from ddp_workbook.exercises.judging.equality import is_index
 
 MINUTES = 12
 HINTS = [
@@ -98,7 +105,7 @@ def recorded() -> dict[str, dict]:
     return {one["job"]: one for one in json.loads(RECORDED.read_text("utf-8"))}
 
 
-def given(job: str) -> tuple[list[list[dict]], dict[str, list[int]]]:
+def make_args(job: str) -> tuple[list[list[dict]], dict[str, list[int]]]:
     """The dumps of a job, and its groups."""
     return recorded()[job]["dumps"], recorded()[job]["groups"]
 
@@ -106,7 +113,7 @@ def given(job: str) -> tuple[list[list[dict]], dict[str, list[int]]]:
 def said(job: str) -> str:
     """The call, with the last three entries of each rank."""
     rows = []
-    for rank, entries in enumerate(given(job)[0]):
+    for rank, entries in enumerate(make_args(job)[0]):
         each = [f"{e['process_group'][0]}:{e['profiling_name'][5:]}" for e in entries[-3:]]
         more = "… " * (len(entries) > 3)
         waits = " (waits)" * (not entries[-1]["retired"])
@@ -125,66 +132,66 @@ def form(returned: Any) -> str:
     return "" if listed and isinstance(call, str) and is_index(line) else in_words(returned)
 
 
-def part(seen: Seen, number: int) -> Any:
+def part(obs: Observation, number: int) -> Any:
     """The ranks, the call or the line; None if nobody is missing."""
-    found = seen.actual[number] if seen.actual else None
+    found = obs.actual[number] if obs.actual else None
     return [*found] if isinstance(found, list | tuple) else found
 
 
-def right(number: int) -> Any:
+def expected(number: int) -> Any:
     """The right one of these."""
     return lambda job: RIGHT[job] and RIGHT[job][number]
 
 
-FORM = Look(
-    of=lambda seen: form(seen.actual),
-    right="",
-    otherwise="Which of your lines makes the list of ranks, the name and the line number?",
-    words=str,
+FORM = Comparison(
+    select=lambda obs: form(obs.actual),
+    expected="",
+    hint="Which of your lines makes the list of ranks, the name and the line number?",
+    show=str,
     required='such as ([2], "all_reduce", 52), or None',
 )
-WHO = Look(
-    of=lambda seen: part(seen, 0),
-    right=right(0),
+WHO = Comparison(
+    select=lambda obs: part(obs, 0),
+    expected=expected(0),
     mistakes={
         "None came back, and ranks wait. Does your loop reach the last call of the rank that has "
-        "made most?": When(lambda seen: seen.value is None),
-        "All ranks have made all calls here. What do you return then?": When(
-            lambda seen: seen.right is None
+        "made most?": Pattern(lambda obs: obs.value is None),
+        "All ranks have made all calls here. What do you return then?": Pattern(
+            lambda obs: obs.expected is None
         ),
     },
-    otherwise="Go through the rows of each group's table. Which is the first that some rank has "
+    hint="Go through the rows of each group's table. Which is the first that some rank has "
     "not made, and does that rank wait in another group?",
-    actual=lambda seen: in_words(seen.value) + (f" in {seen.actual[1]}" if seen.actual else ""),
-    required=lambda seen: (
-        f"{seen.right} in {RIGHT[seen.case][1]}" if seen.right else "None: nobody is missing"
+    actual=lambda obs: in_words(obs.value) + (f" in {obs.actual[1]}" if obs.actual else ""),
+    required=lambda obs: (
+        f"{obs.expected} in {RIGHT[obs.case][1]}" if obs.expected else "None: nobody is missing"
     ),
 )
-CALL = Look(
-    of=lambda seen: part(seen, 1),
-    right=right(1),
-    otherwise="The ranks are right. Which call of which group did they never enter? Leave the "
+CALL = Comparison(
+    select=lambda obs: part(obs, 1),
+    expected=expected(1),
+    hint="The ranks are right. Which call of which group did they never enter? Leave the "
     "backend out of its name.",
-    words=str,
+    show=str,
 )
-LINE = Look(
-    of=lambda seen: part(seen, 2),
-    right=right(2),
-    otherwise="Which frame is the innermost that belongs to train.py, and whose stack is it? Take "
+LINE = Comparison(
+    select=lambda obs: part(obs, 2),
+    expected=expected(2),
+    hint="Which frame is the innermost that belongs to train.py, and whose stack is it? Take "
     "that of a rank that has entered the call.",
     actual="line {value}",
-    required="line {right}",
+    required="line {expected}",
 )
 EXCUSED, MISSING = (
     "if any(waits_in.get(rank, group) != group for rank in missing):",
     "if one != name]",
 )
 LAST = "for calls in zip_longest(*own):"
-CHECK = Alone(
+CHECK = SingleProcessCheck(
     cases=[*RIGHT],
-    given=given,
-    called=said,
-    looks=[FORM, WHO, CALL, LINE],
+    make_args=make_args,
+    call_text=said,
+    comparisons=[FORM, WHO, CALL, LINE],
     mistakes={
         "A rank that is ahead waits in the newest call, but others wait in an older one. Which is "
         "the first row with a gap?": edit(LAST, "for calls in [*zip_longest(*own)][::-1]:"),
@@ -221,11 +228,11 @@ CHECK = Alone(
             'frames[-1]["line"]',
         ),
     },
-    keeps="Which line changes what the recorder has noted?",
+    unchanged="Which line changes what the recorder has noted?",
     errors={
         "NoneType": "A rank without an entry in this row has None there. Which line needs one?",
         "out of range": "The lists have different lengths. Up to which row does each rank go?",
     },
-    proves="who is missing in which call, from which line, in 6 jobs that hung, and nobody in a "
+    on_pass="who is missing in which call, from which line, in 6 jobs that hung, and nobody in a "
     "seventh",
 )

@@ -8,7 +8,7 @@ import pandas as pd
 NEWER = "newer than this page: see help()"
 
 
-def explained(of: type, words: Mapping[str, str]) -> pd.DataFrame:
+def describe_arguments(of: type, words: Mapping[str, str]) -> pd.DataFrame:
     """A row for each argument of the class: argument, default, what it does."""
     rows = []
     for name, parameter in inspect.signature(of).parameters.items():

@@ -29,7 +29,7 @@ from ddp_workbook.chapters.fully_sharded_real_run import Settings
 from ddp_workbook.digits import CLASSES, PIXELS, SIDE, DigitsTransformer
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.fully_sharded.strategies import FAKE, STRATEGIES, Strategy
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 from ddp_workbook.recording.timing import compare, speed_up, summary, synchronise, time_step
 
 FOLDER = Path(__file__).parents[3] / "data" / "gpu"
@@ -41,7 +41,7 @@ LANGUAGE = Settings(layers=24, width=2048, heads=16, length=2048, batch=4, micro
 MEBIBYTES = (1, 16, 256)  # of a copy
 RANKS = 8  # of the fake world, in which this process is rank 0
 MOMENTS = ("built", "forward", "backward", "optimizer step", "zero_grad", "next step")
-ROUNDS, SECONDS = 30, 8.0  # at most, for the timings of one case
+ROUNDS, CASE_BUDGET_S = 30, 8.0  # at most, for the timings of one case
 
 # The columns of each CSV, after `machine` and `date`. A unit is the end of a column's name; batch
 # is in rows, of eight tokens each, and an interquartile range goes from q1 to q3.
@@ -97,7 +97,7 @@ def recorded_gpu(name: str, folder: Path = FOLDER) -> pd.DataFrame:
     return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=_header(name))
 
 
-def on_a_gpu(name: str, folder: Path = FOLDER) -> pd.DataFrame | str:
+def recorded_gpu_table(name: str, folder: Path = FOLDER) -> pd.DataFrame | str:
     """A recorded table as a page shows it, the machine first; a sentence if nothing can be shown.
 
     `name` is as for `recorded_gpu`. An older `make gpu` may have written other columns.
@@ -116,7 +116,7 @@ def record(name: str, rows: Sequence[Row], machine: str, folder: Path = FOLDER) 
     head = {"machine": machine, "date": date.today().isoformat()}
     frame = pd.DataFrame([head | row for row in rows], columns=_header(name))
     text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    return write_whole(folder / f"{name}.csv", text)
+    return write_atomically(folder / f"{name}.csv", text)
 
 
 def _header(name: str) -> list[str]:
@@ -240,7 +240,7 @@ def _moments(strategy: Strategy, size: Size, device: torch.device) -> list[tuple
     found = []
     for moment, part in zip(MOMENTS, parts, strict=True):
         part()
-        found.append((moment, {"counted_bytes": counted(model, optimizer)} | meter.read()))
+        found.append((moment, {"counted_bytes": state_bytes(model, optimizer)} | meter.read()))
     return found
 
 
@@ -266,7 +266,7 @@ class Meter:
         return {"allocated_bytes": now, "peak_bytes": peak}
 
 
-def counted(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
+def state_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     """Bytes of parameters, gradients and optimizer state of this rank, without padding.
 
     What is offloaded to the host counts as well; parameters that are whole now count as whole.
@@ -335,7 +335,7 @@ def _activations(
     loss.backward()
     after = meter.read()
     found = {"activation_bytes": kept["allocated_bytes"], "peak_bytes": after["peak_bytes"]}
-    frame = compare({label: _timed(step, device)}, rounds, budget=SECONDS / 4)
+    frame = compare({label: _timed(step, device)}, rounds, budget=CASE_BUDGET_S / 4)
     times = _times(summary(frame).iloc[0])
     return [size._asdict() | {"checkpointing": label} | found | times]
 
@@ -414,7 +414,7 @@ def _compared(
 ) -> list[Row]:
     """A row a candidate; `ratio`: how many times as fast as the first, median of the rounds."""
     timed = {name: _timed(step, device) for name, step in steps.items()}
-    frame = compare(timed, rounds, warm_up=3, budget=SECONDS)
+    frame = compare(timed, rounds, warm_up=3, budget=CASE_BUDGET_S)
     ratios = speed_up(frame, next(iter(steps))).set_index("candidate")["median"]
     return [
         size._asdict()
@@ -472,12 +472,12 @@ def _real_run(settings: Settings, device: torch.device, rounds: int) -> list[Row
         meter.read()
         step()
         peak = meter.read()["peak_bytes"]
-        frame = compare({"": _timed(step, device)}, rounds, warm_up=1, budget=SECONDS)
+        frame = compare({"": _timed(step, device)}, rounds, warm_up=1, budget=CASE_BUDGET_S)
     times = _times(summary(frame).iloc[0])
     rate = settings.batch * settings.length / (times["median_ms"] / 1e3)
     about = {name: getattr(settings, name) for name in ("layers", "width", "length", "batch")}
     about |= {"checkpointing": settings.checkpointing, "compiled": bool(settings.compile)}
-    share = program.operations_per_token(model, settings) * rate / program.peak_of(device)
+    share = program.flops_per_token(model, settings) * rate / program.peak_flops(device)
     return [about | times | {"peak_bytes": peak, "tokens_per_s": rate, "mfu_percent": 100 * share}]
 
 

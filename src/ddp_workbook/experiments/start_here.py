@@ -28,7 +28,7 @@ JOINS, LATE, OTHER, DIES = "joins", "sleeps 2 s", "calls barrier instead", "is k
 SHAPE = "brings another shape"
 
 
-class Held(NamedTuple):
+class SumResult(NamedTuple):
     """What one rank held before and after the sum, its process, and its seconds in the call."""
 
     process: int
@@ -37,7 +37,7 @@ class Held(NamedTuple):
     waited: float
 
 
-def one_sum(rank_3: str = JOINS, **brought: float) -> Held:
+def one_sum(rank_3: str = JOINS, **brought: float) -> SumResult:
     """Each rank brings a number, `x_0` is rank 0's; afterwards all that join have the sum."""
     dist.init_process_group("gloo")  # x is on the CPU, also where each rank has a GPU
     rank = dist.get_rank()
@@ -47,7 +47,7 @@ def one_sum(rank_3: str = JOINS, **brought: float) -> Held:
         x = misbehave(rank_3, x)
     begun = time.perf_counter()
     dist.all_reduce(x)
-    return Held(os.getpid(), before, x[0].item(), time.perf_counter() - begun)
+    return SumResult(os.getpid(), before, x[0].item(), time.perf_counter() - begun)
 
 
 def misbehave(how: str, x: torch.Tensor) -> torch.Tensor:
@@ -75,7 +75,7 @@ def play_sum() -> ddp_workbook.Play:
 
 
 @figures.drawn
-def one_sum_plot(of_ranks: Sequence[Held], **_: object) -> figures.Picture:
+def one_sum_plot(of_ranks: Sequence[SumResult], **_: object) -> figures.Picture:
     """From left to right: the program, each rank with its value, the sum, the values afterwards."""
     tall = len(of_ranks) * LANE - (LANE - BOX)
     middle = TOP + tall / 2

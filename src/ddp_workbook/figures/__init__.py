@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # for editors and mypy
     from ddp_workbook.figures.images import images_plot
     from ddp_workbook.figures.line_chart import lines
     from ddp_workbook.figures.slider import Stepper, stepper
-    from ddp_workbook.figures.style import WIDTH, Look, Picture, beside, label_rows, number
+    from ddp_workbook.figures.style import WIDTH, FillStyle, Picture, beside, label_rows, number
     from ddp_workbook.figures.time_lanes import lanes
     from ddp_workbook.figures.timings import speed_up_plot, step_time_plot
 

@@ -8,9 +8,9 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ddp_workbook.figures.palette import part_look, rank_look, series_look
-from ddp_workbook.figures.style import WIDTH, Look, Picture, label_rows, name_looks, number
+from ddp_workbook.figures.style import WIDTH, FillStyle, Picture, label_rows, name_looks, number
 
-MOST = 128  # bars whose names can be told apart
+MAX_BARS = 128  # bars whose names can be told apart
 BAR, THICK = 0.42, 0.66  # inches from bar to bar; share of that which is filled
 
 
@@ -66,7 +66,7 @@ def stack(
     axes: Axes,
     place: float,
     sizes: pd.Series,
-    looks: Sequence[Look],
+    looks: Sequence[FillStyle],
     *,
     thick: float = THICK,
     upright: bool = False,
@@ -102,11 +102,11 @@ def _check(panels: Mapping[str, pd.DataFrame]) -> None:
     if not panels or any(table.empty for table in panels.values()):
         raise ValueError("There is nothing to draw: the table has no rows or no columns.")
     most = max(map(len, panels.values()))
-    if most > MOST:
-        raise ValueError(f"{most} bars do not fit into a picture: draw {MOST} or fewer.")
+    if most > MAX_BARS:
+        raise ValueError(f"{most} bars do not fit into a picture: draw {MAX_BARS} or fewer.")
 
 
-def _looks(by: str, place: int, parts: Sequence[str]) -> list[Look]:
+def _looks(by: str, place: int, parts: Sequence[str]) -> list[FillStyle]:
     if by == "part":
         return [part_look(part) for part in parts]
     return [rank_look(place) if by == "rank" else series_look(place)] * len(parts)
@@ -124,7 +124,7 @@ def _name_bars(axes: Axes, names: pd.Index, unit: str, upright: bool) -> None:
 
 
 def _at_the_end(axes: Axes, place: float, end: float, words: str, upright: bool) -> None:
-    where: Look = {"ha": "center", "va": "bottom"} if upright else {"va": "center"}
+    where: FillStyle = {"ha": "center", "va": "bottom"} if upright else {"va": "center"}
     axes.text(*((place, end) if upright else (end, place)), f" {words}", size=10, **where)
 
 

@@ -50,7 +50,7 @@ def lines(
         _logarithmic(axes, log, table.index)
     across[0].set_ylabel(unit)
     picture = Picture(figure, f"{about}, {unit}. {_listed(panels)}.")
-    picture.explain()
+    picture.update_legend()
     return picture
 
 

@@ -7,10 +7,10 @@ import hashlib
 import html
 from collections.abc import Sequence
 
-MOST = 40  # frames that the rules below know
+MAX_FRAMES = 40  # frames that the rules below know
 RULES = "".join(
     f".ddpw-player > input:nth-of-type({n}):checked ~ .ddpw-frame:nth-of-type({n}){{display:block}}"
-    for n in range(1, MOST + 1)
+    for n in range(1, MAX_FRAMES + 1)
 )
 # On paper nothing can be clicked: there, the chosen frames stand one below the other.
 STYLE = (
@@ -31,8 +31,8 @@ def player(
     `name` says what one chooses. Paper has the frames whose numbers are in `printed`, by default
     all. Raises ValueError for no frames, or for more than 40.
     """
-    if not 0 < len(frames) <= MOST:
-        raise ValueError(f"A player has 1 to {MOST} frames, not {len(frames)}.")
+    if not 0 < len(frames) <= MAX_FRAMES:
+        raise ValueError(f"A player has 1 to {MAX_FRAMES} frames, not {len(frames)}.")
     on_paper = range(len(frames)) if printed is None else [n % len(frames) for n in printed]
     group = "p" + hashlib.sha256(repr((frames, name)).encode()).hexdigest()[:12]
     buttons, bodies = [], []

@@ -21,7 +21,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ddp_workbook.figures.palette import FAINT, INK
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 
 WIDTH = 8.4  # inches; 806 CSS pixels, which JupyterLab's page has room for
 STYLE = {
@@ -52,7 +52,7 @@ STYLE = {
     "svg.hashsalt": "ddp-workbook",  # else the ids inside differ in every run
     "svg.fonttype": "path",
 }
-Look = dict[str, Any]  # matplotlib's names for how an area is filled
+FillStyle = dict[str, Any]  # matplotlib's names for how an area is filled
 DRAWING = threading.RLock()
 # In a dark theme the card is dark and the ink light; the second step gives the hues back.
 DARK = (
@@ -82,7 +82,7 @@ class Picture:
         """The figure's first panel; `figure.axes` has all of them."""
         return self.figure.axes[0]
 
-    def explain(self, ncols: int = 4) -> None:
+    def update_legend(self, ncols: int = 4) -> None:
         """Make the legend anew: what it named before, and all in the panels that has a label."""
         named: dict[str, Any] = {}
         for old in self.figure.legends:
@@ -111,7 +111,7 @@ class Picture:
 
     def save(self, path: str | Path) -> Path:
         """Write it as SVG, atomically."""
-        return write_whole(Path(path), self.svg)
+        return write_atomically(Path(path), self.svg)
 
     def _repr_html_(self) -> str:
         # IPython.display.Image(alt=...) loses the alt text in JupyterLab; an <img> keeps it.
@@ -142,7 +142,7 @@ def label_rows(axes: Axes, names: Sequence[str]) -> None:
     axes.tick_params(axis="y", length=0)
 
 
-def name_looks(figure: Figure, looks: Mapping[str, Look]) -> None:
+def name_looks(figure: Figure, looks: Mapping[str, FillStyle]) -> None:
     """A legend of areas above the panels, in one line if it fits."""
     keys = [Patch(label=words, **look) for words, look in looks.items()]
     columns = 6 if sum(len(words) + 4 for words in looks) < 80 else 3

@@ -16,7 +16,7 @@ from ddp_workbook.figures.palette import (
     series_look,
     tint,
 )
-from ddp_workbook.figures.style import WIDTH, Look, Picture, label_rows, name_looks, number
+from ddp_workbook.figures.style import WIDTH, FillStyle, Picture, label_rows, name_looks, number
 
 SHORTEST = 1 / 250  # of the axis; a shorter bar could not be seen
 
@@ -30,7 +30,7 @@ def lanes(
     by: Literal["part", "rank"] = "part",
     pale: Collection[str] = (),
     tinted: Collection[str] = (),
-    keys: Mapping[str, Look] | None = None,
+    keys: Mapping[str, FillStyle] | None = None,
 ) -> Picture:
     """A lane for each of `lane`, in it a bar for each event; a panel for each of `panel`, if any.
 
@@ -73,7 +73,7 @@ def lanes(
 
 def _look(
     by: str, what: str, rank: float | None, pale: Collection[str], tinted: Collection[str]
-) -> Look:
+) -> FillStyle:
     if by == "part":
         return part_look(what)
     full = series_look(0) if rank is None or rank != rank else rank_look(int(rank))
@@ -85,7 +85,7 @@ def _look(
     return full
 
 
-def _draw(axes: Axes, event: dict[str, Any], row: int, look: Look, shortest: float) -> None:
+def _draw(axes: Axes, event: dict[str, Any], row: int, look: FillStyle, shortest: float) -> None:
     length = max(event["end"] - event["start"], shortest)
     axes.barh(row, length, THICK, left=event["start"], **look)
     if event.get("text"):

@@ -17,8 +17,8 @@ from ddp_workbook.exercises.judging.verdict import (
     UNDECIDED,
     Verdict,
 )
-from ddp_workbook.instructor import judging_apart
-from ddp_workbook.instructor.sandbox import Apart, Stopped
+from ddp_workbook.instructor import sandboxed_judge
+from ddp_workbook.instructor.sandbox import SandboxedProcess, SandboxLimitExceeded
 from ddp_workbook.notebook.pages import CHECKOUT
 
 
@@ -88,16 +88,16 @@ class Judge:
     """Judges attempts in a process apart, which is started when needed, and again if it ended."""
 
     def __init__(self) -> None:
-        self.apart: Apart | None = None
+        self.process: SandboxedProcess | None = None
 
     def __call__(self, exercise: Exercise, code: str) -> Verdict:
         """The verdict on an attempt."""
-        self.apart = self.apart or Apart(judging_apart.__name__)
+        self.process = self.process or SandboxedProcess(sandboxed_judge.__name__)
         asked = json.dumps({"name": exercise.name, "code": code})
         try:
-            found = json.loads(self.apart.answer(asked))
+            found = json.loads(self.process.answer(asked))
             return Verdict(found["kind"], found["title"], found["rows"], found["printed"])
-        except Stopped as problem:
+        except SandboxLimitExceeded as problem:
             words = str(problem)
         except (ValueError, TypeError, KeyError):
             words = "wrote into the pipe of the process that judges it"
@@ -107,9 +107,9 @@ class Judge:
 
     def close(self) -> None:
         """End the process."""
-        if self.apart:
-            self.apart.close()
-        self.apart = None
+        if self.process:
+            self.process.close()
+        self.process = None
 
 
 def unknown_files(folder: Path) -> list[str]:

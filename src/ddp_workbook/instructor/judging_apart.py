@@ -23,7 +23,7 @@ def main() -> None:
 
     print("ready", file=answers, flush=True)
     for line in asked:
-        print(json.dumps(judged(**json.loads(line))), file=answers, flush=True)
+        print(json.dumps(judge_attempt(**json.loads(line))), file=answers, flush=True)
 
 
 def own_pipes() -> tuple[TextIO, TextIO]:
@@ -34,7 +34,7 @@ def own_pipes() -> tuple[TextIO, TextIO]:
     return asked, answers
 
 
-def judged(name: str, code: str) -> dict:
+def judge_attempt(name: str, code: str) -> dict:
     """The verdict on an attempt, which this runs."""
     from ddp_workbook.diagnostics import user_code
     from ddp_workbook.errors import WorkbookError
@@ -46,7 +46,7 @@ def judged(name: str, code: str) -> dict:
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-grade-") as own:
         path = Path(own, f"{name}.py")
         path.write_text(attempts.saved_text(name, code), encoding="utf-8")
-        user_code.call_it(str(path), attempts.YOUR_CELL)
+        user_code.set_display_name(str(path), attempts.YOUR_CELL)
         try:
             verdict = judge_saved(find(name), attempts.Attempt(name, path), code)
         except WorkbookError as error:

@@ -43,11 +43,11 @@ class State(Enum):
 
 @dataclass(frozen=True)
 class Finding:
-    """What a trial found, and what to do about it; `mend` is empty if all is well."""
+    """What a trial found, and what to do about it; `fix` is empty if all is well."""
 
     state: State
     text: str
-    mend: str = ""
+    fix: str = ""
 
 
 def fine(text: str) -> Finding:
@@ -55,14 +55,14 @@ def fine(text: str) -> Finding:
     return Finding(State.OK, text)
 
 
-def note(text: str, mend: str) -> Finding:
+def note(text: str, fix: str) -> Finding:
     """The workbook runs here, with a difference."""
-    return Finding(State.NOTE, text, mend)
+    return Finding(State.NOTE, text, fix)
 
 
-def failed(text: str, mend: str) -> Finding:
+def failed(text: str, fix: str) -> Finding:
     """The workbook does not run here."""
-    return Finding(State.FAILED, text, mend)
+    return Finding(State.FAILED, text, fix)
 
 
 def trials(ranks: int) -> dict[str, Callable[[], Finding]]:
@@ -123,8 +123,8 @@ def backends() -> Finding:
 
     names = machine()["backends"]
     if "gloo" not in names:
-        mend = "This PyTorch cannot connect processes on a CPU: install another build of it."
-        return failed(", ".join(names) or "none", mend)
+        fix = "This PyTorch cannot connect processes on a CPU: install another build of it."
+        return failed(", ".join(names) or "none", fix)
     return fine(", ".join(names))
 
 
@@ -260,7 +260,7 @@ def users() -> int:
 
 def loopback() -> Finding:
     """A connection from this machine to itself, as ranks make it."""
-    mend = "Ranks meet at 127.0.0.1: is it blocked by a firewall, or by a VPN or sandbox?"
+    fix = "Ranks meet at 127.0.0.1: is it blocked by a firewall, or by a VPN or sandbox?"
     try:
         with socket.create_server(("127.0.0.1", 0)) as server:
             server.settimeout(5)
@@ -268,7 +268,7 @@ def loopback() -> Finding:
                 server.accept()[0].close()
                 address, port = client.getpeername()
     except OSError as error:
-        return failed(str(error), mend)
+        return failed(str(error), fix)
     return fine(f"{address}, port {port} answered")
 
 
@@ -292,11 +292,11 @@ def gpus() -> Finding:
     present = NVIDIA.is_dir() and any(NVIDIA.iterdir())
     count = torch.cuda.device_count()
     if count == 0 and present and not torch.version.cuda:
-        mend = "This PyTorch cannot use it: `make setup TORCH=cuda` installs one that can."
-        return note("an NVIDIA GPU is here", mend)
+        fix = "This PyTorch cannot use it: `make setup TORCH=cuda` installs one that can."
+        return note("an NVIDIA GPU is here", fix)
     if count == 0 and present:
-        mend = "PyTorch does not see it: is CUDA_VISIBLE_DEVICES empty, or the driver too old?"
-        return note("an NVIDIA GPU is here", mend)
+        fix = "PyTorch does not see it: is CUDA_VISIBLE_DEVICES empty, or the driver too old?"
+        return note("an NVIDIA GPU is here", fix)
     if count == 0:
         return fine("none: ranks run on the CPU, over gloo")
     names = f"{count} x {torch.cuda.get_device_name(0)}"
@@ -323,12 +323,12 @@ def data() -> Finding:
 def all_reduce(ranks: int) -> Finding:
     """`ranks` processes meet twice, because the first launch also starts the fork server."""
     from ddp_workbook.errors import WorkbookError
-    from ddp_workbook.instructor.meeting import timed_meeting
+    from ddp_workbook.instructor.handshake import timed_all_reduce
 
     try:
-        first, warm = timed_meeting(ranks), timed_meeting(ranks)
+        first, warm = timed_all_reduce(ranks), timed_all_reduce(ranks)
     except (WorkbookError, ArithmeticError, OSError) as error:
-        return failed(str(error), "The lines above may say why: mend the first of them.")
+        return failed(str(error), "The lines above may say why: fix the first of them.")
     return fine(f"{ranks} ranks met in {warm:.2f} s (the first time in {first:.2f} s)")
 
 
@@ -340,12 +340,12 @@ def jupyterlab() -> Finding:
         import jupyterlab
     except ImportError:
         return failed("not installed", "Run `make setup`.")
-    mend = "Run `.venv/bin/python -m ipykernel install --sys-prefix`."
+    fix = "Run `.venv/bin/python -m ipykernel install --sys-prefix`."
     try:
         starts = KernelSpecManager().get_kernel_spec("python3").argv[0]
     except NoSuchKernel:
-        return failed(f"version {jupyterlab.__version__}, without a kernel python3", mend)
+        return failed(f"version {jupyterlab.__version__}, without a kernel python3", fix)
     own = shutil.which(starts) or starts
     if os.path.isabs(starts) and not Path(own).parent.samefile(Path(sys.executable).parent):
-        return failed(f"its kernel python3 is another Python, {starts}", mend)
+        return failed(f"its kernel python3 is another Python, {starts}", fix)
     return fine(f"version {jupyterlab.__version__}, with a kernel")

@@ -9,16 +9,16 @@ from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 
 
-def timed_meeting(ranks: int) -> float:
+def timed_all_reduce(ranks: int) -> float:
     """Seconds of one launch; raises ArithmeticError unless all ranks have the right sum."""
     start = time.perf_counter()
-    sums = launch(meet, ranks=ranks)
+    sums = launch(all_reduce_once, ranks=ranks)
     if set(sums) != {ranks * (ranks + 1) / 2}:
         raise ArithmeticError(f"an all-reduce of 1 to {ranks} gave {sums}")
     return time.perf_counter() - start
 
 
-def meet() -> float:
+def all_reduce_once() -> float:
     """In a rank: the sum of 1 to world size, by one all-reduce."""
     device = set_up(bare=False)
     number = torch.tensor([dist.get_rank() + 1.0], device=device)

@@ -13,10 +13,10 @@ from pathlib import Path
 import nbformat
 
 from ddp_workbook import exercises as all_exercises
-from ddp_workbook.notebook.pages import ASKED, EXERCISE, STATED
+from ddp_workbook.notebook.pages import EXERCISE, PREDICT_CALL, STATED
 from ddp_workbook.questions import table
 
-WORDS, LINES, PREDICTION, LOOK, PLAYER = 180, 30, 0.5, 0.5, 1.0
+WORDS, LINES, PREDICTION, MINUTES_PER_FIGURE, PLAYER = 180, 30, 0.5, 0.5, 1.0
 RUN = 30  # seconds of running that count at most: a busy machine says nothing about a page
 LOOKED_AT = re.compile(r"<(img|svg|table)\b")
 SHOWS_CODE = re.compile(r'(reveal\(\s*"\w+",\s*)?(show_code|what_changed)\(')
@@ -41,7 +41,7 @@ def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
         if cell.cell_type == "markdown":
             words += len(WORD.findall(cell.source))
             marked += PLAYER * cell.source.count("**Play.**")
-        elif asked := ASKED.match(cell.source):
+        elif asked := PREDICT_CALL.match(cell.source):
             words += len(WORD.findall(table.find(asked[1]).ask))
             marked += PREDICTION
         elif cell.cell_type == "code":
@@ -49,7 +49,7 @@ def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
             if SHOWS_CODE.match(cell.source):
                 lines += sum(lines_of(output.data["text/plain"]) for output in cell.outputs[:1])
             elif not cell.source.startswith("progress("):
-                marked += LOOK * sum(map(is_looked_at, cell.outputs))
+                marked += MINUTES_PER_FIGURE * sum(map(is_looked_at, cell.outputs))
     return words / WORDS + lines / LINES + marked + min(seconds, RUN) / 60
 
 

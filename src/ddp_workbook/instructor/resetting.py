@@ -6,7 +6,7 @@ from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises.judging import attempts
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.exercises.judging.source import same_code
-from ddp_workbook.files import write_numbered, write_whole
+from ddp_workbook.files import write_atomically, write_numbered
 from ddp_workbook.instructor.updating import CannotUpdate, git
 from ddp_workbook.notebook import pages
 
@@ -67,7 +67,7 @@ def reset_page(name: str) -> tuple[Path, Path | None]:
         ) from None
     kept = _copied(path) if path.exists() else None
     try:
-        write_whole(path, shipped)
+        write_atomically(path, shipped)
     except OSError as error:
         raise pages.BadPage(f"{path} cannot be written: {error.strerror}.") from None
     return path, kept

@@ -30,12 +30,12 @@ MIB = 2**20
 CPU_SECONDS = 300  # of one process
 WALL_SECONDS = 240.0  # of one answer
 FILE_BYTES = 256 * MIB  # of one file
-MEMORY_BYTES = 4096 * MIB  # of one process; of all: see `Apart`
+MEMORY_BYTES = 4096 * MIB  # of one process; of all: see `SandboxedProcess`
 SCRATCH_BYTES = 512 * MIB  # of each folder in memory
 PROCESSES = 256  # of one run, at once; four ranks are seven
 THREADS = 1024  # more than the user has at the start
-PATIENCE = 10.0  # seconds until all of them have been killed
-LOOK = 0.2  # seconds between two looks at what the processes take
+KILL_TIMEOUT_S = 10.0  # seconds until all of them have been killed
+POLL_S = 0.2  # seconds between two looks at what the processes take
 KEPT = (  # variables that programs need; others may be secrets
     *("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "VIRTUAL_ENV"),
     *("LD_LIBRARY_PATH", "OMP_WAIT_POLICY"),
@@ -43,7 +43,7 @@ KEPT = (  # variables that programs need; others may be secrets
 MISSING = "bwrap is not installed (Debian and Ubuntu: sudo apt install bubblewrap)"
 
 
-class Stopped(Exception):
+class SandboxLimitExceeded(Exception):
     """What runs apart has been killed; the message says what it did, as the end of a sentence."""
 
 
@@ -70,7 +70,7 @@ def sandbox() -> Sandbox:
     if not bwrap:
         return Sandbox("none", MISSING if sys.platform == "linux" else "bwrap needs Linux")
     try:
-        line = [*walls(bwrap), sys.executable, "-c", "import socket"]
+        line = [*bwrap_command(bwrap), sys.executable, "-c", "import socket"]
         done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables())
     except (OSError, subprocess.SubprocessError) as error:
         return Sandbox("none", f"bwrap does not start ({error})")
@@ -87,7 +87,7 @@ def variables() -> dict[str, str]:
     return kept | user | {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
-def walls(bwrap: str) -> list[str]:
+def bwrap_command(bwrap: str) -> list[str]:
     """The command line of bubblewrap, up to the program."""
     unshared = ["--unshare-" + what for what in ("user", "ipc", "pid", "net", "uts")]
     scratch = ["--size", str(SCRATCH_BYTES), "--tmpfs"]
@@ -149,7 +149,7 @@ def limit_this_process() -> None:
         ctypes.CDLL(None).prctl(36, 1)  # PR_SET_CHILD_SUBREAPER: nobody gets away from it
 
 
-class Apart:
+class SandboxedProcess:
     """A Python module that runs apart and answers lines with lines, until `close`.
 
     Its first line says that it is ready. `words` is the command line after `python -m`.
@@ -161,7 +161,7 @@ class Apart:
         line: list[str] = [sys.executable, "-m", *words]
         env = variables()
         if sandbox().name == "bubblewrap":
-            line = [*walls(shutil.which("bwrap") or "bwrap"), *line]
+            line = [*bwrap_command(shutil.which("bwrap") or "bwrap"), *line]
         else:
             env |= {"HOME": self.scratch.name, "TMPDIR": self.scratch.name}
         self.memory = free_memory() * 3 // 4
@@ -177,7 +177,7 @@ class Apart:
         self.received = b""
         try:
             self._line()
-        except Stopped as problem:
+        except SandboxLimitExceeded as problem:
             self.log.seek(0)
             said = self.log.read().decode("utf-8", "replace").strip().splitlines()[-3:]
             self.close()
@@ -191,7 +191,7 @@ class Apart:
             self.process.stdin.write(line.encode() + b"\n")
             self.process.stdin.flush()
         except OSError:
-            raise Stopped("ended the process that judges it") from None
+            raise SandboxLimitExceeded("ended the process that judges it") from None
         return self._line()
 
     def _line(self) -> str:
@@ -199,14 +199,14 @@ class Apart:
         end = time.monotonic() + WALL_SECONDS
         while b"\n" not in self.received:
             if time.monotonic() > end:
-                raise Stopped(f"has not ended after {WALL_SECONDS:g} s")
-            if select.select([self.process.stdout], [], [], LOOK)[0]:
+                raise SandboxLimitExceeded(f"has not ended after {WALL_SECONDS:g} s")
+            if select.select([self.process.stdout], [], [], POLL_S)[0]:
                 data = os.read(self.process.stdout.fileno(), 65536)
                 if not data:
-                    raise Stopped("ended the process that judges it")
+                    raise SandboxLimitExceeded("ended the process that judges it")
                 self.received += data
                 if len(self.received) > MIB:
-                    raise Stopped("wrote into the pipe of the process that judges it")
+                    raise SandboxLimitExceeded("wrote into the pipe of the process that judges it")
             self._look()
         line, _, self.received = self.received.partition(b"\n")
         return line.decode()
@@ -215,14 +215,14 @@ class Apart:
         """Raise Stopped if all its processes together take too much."""
         running = self.running()
         if len(running) > PROCESSES:
-            raise Stopped(f"started more than {PROCESSES} processes")
+            raise SandboxLimitExceeded(f"started more than {PROCESSES} processes")
         used = 0
         for process in running:
             with contextlib.suppress(psutil.Error):
                 held = process.memory_info()
                 used += held.rss - getattr(held, "shared", 0)
         if used > self.memory:
-            raise Stopped(f"used more than {self.memory / 2**30:.1f} GiB of memory")
+            raise SandboxLimitExceeded(f"used more than {self.memory / 2**30:.1f} GiB of memory")
 
     def running(self) -> list[psutil.Process]:
         """What runs of its processes and theirs."""
@@ -234,7 +234,7 @@ class Apart:
 
     def close(self) -> None:
         """End all its processes, and remove what they wrote."""
-        end = time.monotonic() + PATIENCE
+        end = time.monotonic() + KILL_TIMEOUT_S
         left = self.running()
         if sandbox().name == "bubblewrap":
             self.process.kill()  # with it ends the first process in there, and so do all others

@@ -28,7 +28,7 @@ BUSY = {  # files of git while it is in the middle of something -> how to leave 
     "CHERRY_PICK_HEAD": "git cherry-pick --abort",
 }
 JUST_SAVED = "It was saved in this moment."
-AGAIN = "Nothing was changed."
+NOTHING_CHANGED = "Nothing was changed."
 
 
 class CannotUpdate(WorkbookError):
@@ -122,7 +122,7 @@ def git(
     except FileNotFoundError:
         raise CannotUpdate(
             "git is not installed, and `update` needs it to tell your cells from ours: install git "
-            f"(Debian and Ubuntu: sudo apt install git). {AGAIN}"
+            f"(Debian and Ubuntu: sudo apt install git). {NOTHING_CHANGED}"
         ) from None
     except subprocess.TimeoutExpired:
         raise CannotUpdate(f"git {words[0]} has not ended after {seconds:g} s.") from None
@@ -144,7 +144,7 @@ def _refuse_other_folders(checkout: Path) -> None:
         raise CannotUpdate(
             f"{checkout} was not made by `git clone`, so nobody can tell your cells from the "
             "shipped ones. Clone the workbook into a new folder, run `make lab` there, and copy "
-            f"notebooks/work, which has your attempts, into its notebooks. {AGAIN}"
+            f"notebooks/work, which has your attempts, into its notebooks. {NOTHING_CHANGED}"
         )
 
 
@@ -154,7 +154,7 @@ def _refuse_unfinished(checkout: Path) -> None:
         if Path(checkout, git(checkout, "rev-parse", "--git-path", name).rstrip("\n")).exists():
             raise CannotUpdate(
                 f"git is in the middle of something else: `{mend}` leaves it. Then run `update` "
-                f"again. {AGAIN}"
+                f"again. {NOTHING_CHANGED}"
             )
     conflicts = {
         line.partition("\t")[2] for line in git(checkout, "ls-files", "-u", "-z").split("\0")
@@ -163,7 +163,7 @@ def _refuse_unfinished(checkout: Path) -> None:
         raise CannotUpdate(
             f"git has conflicts in {', '.join(sorted(conflicts))}, as after `git stash pop`. "
             "`git checkout HEAD -- FILE` takes the shipped file, and the stash keeps yours. Then "
-            f"run `update` again. {AGAIN}"
+            f"run `update` again. {NOTHING_CHANGED}"
         )
 
 
@@ -175,7 +175,7 @@ def _newest(checkout: Path, source: Path | None, head: str) -> str:
         raise CannotUpdate(
             f"You have commits that {name} has not. Make ordinary changes of them; this changes no "
             f"file: `git reset --soft $(git merge-base HEAD {newest[:12]})`. Then run `update` "
-            f"again. {AGAIN}"
+            f"again. {NOTHING_CHANGED}"
         )
     return newest
 
@@ -189,14 +189,14 @@ def _fetched(checkout: Path) -> str:
             "The branch in this checkout follows no other one, so there is nothing to update from. "
             "`git checkout main` goes back to the branch that was cloned, and `git branch "
             "--set-upstream-to=origin/main` lets it follow that. Or take a newer clone of the "
-            f"workbook: `update --from DIR`. {AGAIN}"
+            f"workbook: `update --from DIR`. {NOTHING_CHANGED}"
         ) from None
     try:
         git(checkout, "fetch", "--quiet", seconds=REMOTE)
     except CannotUpdate as error:
         raise CannotUpdate(
             f"{name} cannot be fetched ({error}). Is there a network? Without one, take a newer "
-            f"clone of the workbook from a stick: `update --from DIR`. {AGAIN}"
+            f"clone of the workbook from a stick: `update --from DIR`. {NOTHING_CHANGED}"
         ) from None
     return name
 
@@ -208,7 +208,7 @@ def _fetched_from(checkout: Path, source: Path) -> str:
     except CannotUpdate as error:
         raise CannotUpdate(
             f"{source} is no clone of the workbook that git can read ({error}). A stick "
-            f"needs the .git of the clone, and what is new must be committed. {AGAIN}"
+            f"needs the .git of the clone, and what is new must be committed. {NOTHING_CHANGED}"
         ) from None
     return str(source)
 
@@ -309,7 +309,9 @@ def _beside(checkout: Path, file: Path, data: bytes) -> Path:
     try:
         return write_numbered(folder, file.stem, file.suffix, data)
     except OSError as error:
-        raise CannotUpdate(f"Your {file.name} could not be kept: {error}. {AGAIN}") from None
+        raise CannotUpdate(
+            f"Your {file.name} could not be kept: {error}. {NOTHING_CHANGED}"
+        ) from None
 
 
 def _check_out(checkout: Path, tree: str, paths: list[str]) -> None:

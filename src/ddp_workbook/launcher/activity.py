@@ -29,14 +29,14 @@ LITTLE = 0.1  # the largest share of a processor that polling takes
 SHORT_TURN_OF_WORKER = 0.0005  # seconds; a computation keeps its processor for 1 to 3 ms
 
 
-class Glance(NamedTuple):
+class WorkerThreadState(NamedTuple):
     """The state of the worker's own thread, which is cheap to read."""
 
     turns: int  # on a processor, so far
     state: str  # R runs or queues, S sleeps, D waits for a disk, T is stopped; "" unknown
 
 
-class Thread(NamedTuple):
+class ThreadStats(NamedTuple):
     """One thread of a rank or of a process that it started."""
 
     run: float  # seconds on a processor
@@ -51,7 +51,7 @@ class Reading:
 
     time: float  # time.monotonic()
     worker: int  # the id of the worker's own thread
-    threads: dict[int, Thread]
+    threads: dict[int, ThreadStats]
 
     @property
     def run(self) -> float:
@@ -65,19 +65,19 @@ class Reading:
         return "D" in states or self.threads[self.worker].state == "R"
 
 
-def glance(pid: int) -> Glance:
+def read_worker_thread(pid: int) -> WorkerThreadState:
     """Read the worker's own thread, whose id is that of the process; OSError if it is gone."""
-    if not SEEN:
-        return Glance(0, "")
+    if not HAS_SCHEDSTAT:
+        return WorkerThreadState(0, "")
     thread = _thread(pid, pid)
-    return Glance(thread.turns, thread.state)
+    return WorkerThreadState(thread.turns, thread.state)
 
 
 def read(pid: int, leave_out: int = 0) -> Reading:
     """Read all threads of the rank and its children except `leave_out`; OSError if it is gone."""
     now = time.monotonic()
-    if not SEEN:
-        return Reading(now, pid, {pid: Thread(processor(pid), 0.0, 0, "")})
+    if not HAS_SCHEDSTAT:
+        return Reading(now, pid, {pid: ThreadStats(cpu_time(pid), 0.0, 0, "")})
     threads = _threads(pid)
     threads.pop(leave_out, None)
     for child in _family(pid)[1:]:
@@ -86,7 +86,7 @@ def read(pid: int, leave_out: int = 0) -> Reading:
     return Reading(now, pid, threads)
 
 
-def processor(pid: int) -> float:
+def cpu_time(pid: int) -> float:
     """Processor time of a rank and of every process that it started, in seconds."""
     total = 0.0
     for process in _family(pid):
@@ -103,7 +103,7 @@ def store_queues() -> bool:
     Ranks that wait for its answer then look still, though they are not hung.
     """
     folder = "/proc/self/task"
-    if not SEEN:
+    if not HAS_SCHEDSTAT:
         return False
     for number in os.listdir(folder):
         with contextlib.suppress(OSError):  # it has ended
@@ -113,7 +113,7 @@ def store_queues() -> bool:
     return False
 
 
-def still(before: Reading, now: Reading) -> bool:
+def made_no_progress(before: Reading, now: Reading) -> bool:
     """True if the worker's thread had no turn and no other thread worked; polling is not work."""
     if now.busy or before.threads.keys() != now.threads.keys():
         return False
@@ -122,7 +122,7 @@ def still(before: Reading, now: Reading) -> bool:
     return now.run - before.run <= max(NOISE, WORK * (now.time - before.time))
 
 
-def settled(before: Reading, now: Reading) -> bool:
+def no_thread_starved(before: Reading, now: Reading) -> bool:
     """True if no thread waits for a processor that it needs.
 
     Each thread has slept all the time, or polls: it got many turns and found next to nothing to do
@@ -161,20 +161,20 @@ def _share(before: Reading, now: Reading, queue: bool) -> float:
     return taken / (now.time - before.time)
 
 
-def _threads(process: int) -> dict[int, Thread]:
+def _threads(process: int) -> dict[int, ThreadStats]:
     return {int(n): _thread(process, int(n)) for n in os.listdir(f"/proc/{process}/task")}
 
 
-def _thread(process: int, number: int) -> Thread:
+def _thread(process: int, number: int) -> ThreadStats:
     folder = f"/proc/{process}/task/{number}"
     run, queued, turns = _numbers(f"{folder}/schedstat")
     state = _read(f"{folder}/stat").rpartition(b")")[2].split()[0].decode()
-    return Thread(run * NANO, queued * NANO, turns, state)
+    return ThreadStats(run * NANO, queued * NANO, turns, state)
 
 
 def _family(pid: int) -> list[int]:
     """The process and its descendants that are still alive."""
-    if not SEEN:
+    if not HAS_SCHEDSTAT:
         with contextlib.suppress(psutil.Error):
             return [pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))]
         return [pid]
@@ -204,6 +204,8 @@ def _read(path: str) -> bytes:
 
 
 try:
-    SEEN = _numbers(f"/proc/self/task/{os.getpid()}/schedstat")[2] > 0  # turns are counted here
+    HAS_SCHEDSTAT = (
+        _numbers(f"/proc/self/task/{os.getpid()}/schedstat")[2] > 0
+    )  # turns are counted here
 except (OSError, ValueError):  # macOS, Windows, some containers, a Linux built without counters
-    SEEN = False
+    HAS_SCHEDSTAT = False

@@ -27,7 +27,7 @@ from ddp_workbook.launcher import preconditions
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 
-LOOK = 0.05  # seconds between two looks for new workers
+POLL_INTERVAL_S = 0.05  # seconds between two looks for new workers
 GRACE = 5.0  # seconds that a torchrun has to end its workers after SIGTERM
 MOST_LINES = 4000  # kept of one torchrun's output
 SOURCE = re.compile(r"^\[default(\d+)\]:")  # torchrun's --tee: the worker's local rank
@@ -35,7 +35,16 @@ SOURCE = re.compile(r"^\[default(\d+)\]:")  # torchrun's --tee: the worker's loc
 LOG = re.compile(r"\[?[IWE]\d{4} (\d\d):(\d\d):(\d\d)\.(\d{6})(\d*) (?:\d+ )?[^ ]+:\d+\] ?")
 FRAME = re.compile(r"frame #\d+: |Exception raised from |<omitting python frames>|$")  # of C++
 ERROR = re.compile(r"(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception|Signal)\b|socket\.gaierror")
-OWN = ("RANK", "LOCAL_", "ROLE_", "GROUP_", "WORLD_SIZE", "MASTER_", "TORCHELASTIC_", "TORCH_FR_")
+LAUNCH_ENV_PREFIXES = (
+    "RANK",
+    "LOCAL_",
+    "ROLE_",
+    "GROUP_",
+    "WORLD_SIZE",
+    "MASTER_",
+    "TORCHELASTIC_",
+    "TORCH_FR_",
+)
 
 
 @dataclass(frozen=True)
@@ -59,9 +68,9 @@ class AgentRun:
 
     `returncode` is None if it was stopped at the time limit. Times are seconds since the run began.
     `environments` has the environment of each worker by local rank, as the system reports it.
-    `born` is when each worker was first seen, up to a tenth of a second late: Linux knows the start
-    of a process only to the second. `listens` has the (address, port) pairs at which torchrun
-    itself accepted connections.
+    `worker_start_times` is when each worker was first seen, up to a tenth of a second late: Linux
+    knows the start of a process only to the second. `listens` has the (address, port) pairs at
+    which torchrun itself accepted connections.
     """
 
     host: str
@@ -71,7 +80,7 @@ class AgentRun:
     ended: float
     lines: list[Line]
     environments: dict[int, dict[str, str]] = field(default_factory=dict)
-    born: dict[int, float] = field(default_factory=dict)
+    worker_start_times: dict[int, float] = field(default_factory=dict)
     listens: set[tuple[str, int]] = field(default_factory=set)
 
     @property
@@ -143,7 +152,9 @@ def _keep(
     started = time.time() - began
     command = [sys.executable, "-m", "torch.distributed.run", *words]
     # The keeper's environment without what `launch` has set for a rank.
-    own = {key: value for key, value in os.environ.items() if not key.startswith(OWN)}
+    own = {
+        key: value for key, value in os.environ.items() if not key.startswith(LAUNCH_ENV_PREFIXES)
+    }
     own |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"} | environment
     with _Agent(command, own, began, quiet) as agent:
         returncode = agent.wait(timeout)
@@ -160,7 +171,7 @@ def _keep(
         time.time() - began,
         agent.lines,
         agent.environments,
-        agent.born,
+        agent.worker_start_times,
         agent.listens,
     )
 
@@ -170,7 +181,7 @@ def _sleep(wait: float | Path, timeout: float) -> None:
     if isinstance(wait, Path):
         end = time.monotonic() + timeout
         while time.monotonic() < end and not any(wait.parent.glob(wait.name)):
-            time.sleep(LOOK)
+            time.sleep(POLL_INTERVAL_S)
     else:
         time.sleep(wait)
 
@@ -182,7 +193,7 @@ class _Agent:
         self.began, self.quiet = began, quiet
         self.lines: list[Line] = []
         self.environments: dict[int, dict[str, str]] = {}
-        self.born: dict[int, float] = {}
+        self.worker_start_times: dict[int, float] = {}
         self.listens: set[tuple[str, int]] = set()
         self.process = subprocess.Popen(
             command,
@@ -221,7 +232,7 @@ class _Agent:
         end = time.monotonic() + seconds
         while time.monotonic() < end:
             with contextlib.suppress(subprocess.TimeoutExpired):
-                return self.process.wait(LOOK)
+                return self.process.wait(POLL_INTERVAL_S)
             self._look()
         return None
 
@@ -238,12 +249,12 @@ class _Agent:
                     local_rank = int(variables.get("LOCAL_RANK", -1))
                     if local_rank >= 0 and local_rank not in self.environments:
                         self.environments[local_rank] = variables
-                        self.born[local_rank] = time.time() - self.began
+                        self.worker_start_times[local_rank] = time.time() - self.began
 
     def _read(self) -> None:
         for text in self.output:
             if len(self.lines) < MOST_LINES:
-                line = parsed(text.rstrip("\n"), time.time() - self.began, self.began)
+                line = parse_line(text.rstrip("\n"), time.time() - self.began, self.began)
                 self.lines.append(line)
                 if not (line.log or self.quiet or line.local_rank is None):
                     print(line.text, flush=True)
@@ -255,7 +266,7 @@ def error_of(lines: Sequence[Line]) -> str:
     return found[-1] if found else ""
 
 
-def parsed(text: str, arrived: float, began: float) -> Line:
+def parse_line(text: str, arrived: float, began: float) -> Line:
     """Parse a line of output: which worker wrote it, when, and whether it is torch's log.
 
     `arrived` is in seconds since `began`, a time of the system's clock. torch's log gives only the

@@ -12,7 +12,7 @@ from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.launcher.scripts import Script, ranks_meant, script_of
 
 
-class Own(Enum):
+class RankPlaceholder(Enum):
     """A placeholder among the arguments: each rank puts its own value there."""
 
     RANK = "RANK"
@@ -27,20 +27,22 @@ class Own(Enum):
 
 # Parameters that `mp.spawn` and hand-written launchers fill in, under the usual names.
 RANK_NAMES = {
-    **dict.fromkeys(("rank", "global_rank", "proc_id", "process_id"), Own.RANK),
-    **dict.fromkeys(("local_rank", "gpu", "gpu_id", "device_id"), Own.LOCAL_RANK),
+    **dict.fromkeys(("rank", "global_rank", "proc_id", "process_id"), RankPlaceholder.RANK),
+    **dict.fromkeys(("local_rank", "gpu", "gpu_id", "device_id"), RankPlaceholder.LOCAL_RANK),
 }
 WORLD_SIZE_NAMES = {
-    **dict.fromkeys(("world_size", "worldsize", "size", "local_world_size"), Own.WORLD_SIZE),
-    **dict.fromkeys(("nprocs", "nranks", "num_ranks", "num_processes"), Own.WORLD_SIZE),
-    **dict.fromkeys(("n_gpus", "ngpus", "num_gpus", "ngpus_per_node"), Own.WORLD_SIZE),
+    **dict.fromkeys(
+        ("world_size", "worldsize", "size", "local_world_size"), RankPlaceholder.WORLD_SIZE
+    ),
+    **dict.fromkeys(("nprocs", "nranks", "num_ranks", "num_processes"), RankPlaceholder.WORLD_SIZE),
+    **dict.fromkeys(("n_gpus", "ngpus", "num_gpus", "ngpus_per_node"), RankPlaceholder.WORLD_SIZE),
 }
 NAMES = RANK_NAMES | WORLD_SIZE_NAMES
 
 
 @dataclass
 class Call:
-    """A worker with its arguments; `Own` stands where a rank's own number goes."""
+    """A worker with its arguments; `RankPlaceholder` stands where a rank's own number goes."""
 
     worker: Callable
     args: tuple = ()
@@ -65,7 +67,7 @@ class Call:
     def has_arguments(self) -> bool:
         """True if the worker gets arguments other than its own numbers."""
         given = (*self.args, *self.kwargs.values())
-        return any(not isinstance(value, Own) for value in given)
+        return any(not isinstance(value, RankPlaceholder) for value in given)
 
     def run(self) -> Any:
         """In a rank: call the worker."""
@@ -76,7 +78,7 @@ class Call:
 
 
 def _own_value(value: Any) -> Any:
-    return value.value_here if isinstance(value, Own) else value
+    return value.value_here if isinstance(value, RankPlaceholder) else value
 
 
 # Functions
@@ -100,7 +102,7 @@ def call_of(worker: Callable | str | os.PathLike, args: tuple, kwargs: dict, ran
     return Call(worker, *_with_own_numbers(worker, args, kwargs, ranks))
 
 
-def starts_as_a_rank(function: Callable) -> bool:
+def takes_rank_first(function: Callable) -> bool:
     """True for a function made for `mp.spawn`: its first parameter is a rank."""
     try:
         names = list(inspect.signature(function).parameters)
@@ -110,7 +112,7 @@ def starts_as_a_rank(function: Callable) -> bool:
 
 
 def _with_own_numbers(worker: Callable, args: tuple, kwargs: dict, ranks: int) -> tuple:
-    """The arguments, with `Own` for a rank and a world size that the call leaves open."""
+    """The arguments; `RankPlaceholder` stands for a rank and a world size that the call omits."""
     try:
         signature = inspect.signature(worker)
     except (TypeError, ValueError):  # a builtin
@@ -156,7 +158,7 @@ def _fillings(
 
 
 def _filled(parameters: Any, args: tuple, kwargs: dict, names: list[str]) -> tuple[tuple, dict]:
-    """`Own` at the places of `names`, the call's own arguments at the others in their order."""
+    """`RankPlaceholder` at the places of `names`; the call's own arguments fill the others."""
     rest, positional, named, places = list(args), [], dict(kwargs), True
     for name, parameter in parameters.items():
         places &= parameter.kind in (
@@ -179,7 +181,7 @@ def _refuse_contradiction(given: dict[str, Any], signature: inspect.Signature, r
     if not (set(signature.parameters) & set(RANK_NAMES)):
         return
     for name, value in given.items():
-        if not isinstance(value, int) or isinstance(value, bool | Own):
+        if not isinstance(value, int) or isinstance(value, bool | RankPlaceholder):
             continue
         if name in ("world_size", "worldsize") and value != ranks:
             raise LaunchRefused(

@@ -29,7 +29,7 @@ PRELOADED = [
 ]
 # multiprocessing polls all children from whichever thread starts one: two threads at once would
 # read the same exit status, and one of them would get 255.
-PROCESSES = threading.Lock()
+PROCESS_LOCK = threading.Lock()
 RUNNING: set[int] = set()  # ranks of all launches of this process
 SWEEP = 1.0  # seconds at most to wait for the end of what the ranks left behind
 
@@ -40,14 +40,14 @@ def start(process: multiprocessing.process.BaseProcess) -> None:
 
     leave_main_alone()
     warm_up()
-    with PROCESSES:
+    with PROCESS_LOCK:
         process.start()
         RUNNING.add(process.pid or 0)
 
 
 def reap(process: multiprocessing.process.BaseProcess) -> None:
     """Release what this process holds of a rank that has ended."""
-    with PROCESSES, contextlib.suppress(ValueError):  # ValueError: it has not ended after all
+    with PROCESS_LOCK, contextlib.suppress(ValueError):  # ValueError: it has not ended after all
         RUNNING.discard(process.pid or 0)
         process.join(0)
         process.close()
@@ -70,7 +70,7 @@ def warm_up() -> None:
         from multiprocessing import forkserver, resource_tracker
 
         CONTEXT.set_forkserver_preload(PRELOADED)
-        with PROCESSES:
+        with PROCESS_LOCK:
             resource_tracker.ensure_running()  # started later, it would unblock interrupts again
             # Ctrl-C would end its `import torch`; a fork would lose threads of OpenMP and OpenBLAS.
             mask = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
@@ -116,7 +116,7 @@ def end_orphans() -> None:
     """
     server = server_pid()
     end = time.monotonic() + SWEEP
-    with PROCESSES:  # a rank that starts now would look like an orphan
+    with PROCESS_LOCK:  # a rank that starts now would look like an orphan
         while server and not RUNNING and sys.platform == "linux" and time.monotonic() < end:
             orphans = [pid for pid in subreaper.children(server) if _group(pid) != _group(server)]
             if not orphans:

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 
-def surely(step: Callable, *args: Any) -> None:
+def run_uninterrupted(step: Callable, *args: Any) -> None:
     """Run `step` to its end; then re-raise any interrupt, unless an error is on its way.
 
     An interrupt that arrives just before the handler here is installed still raises; `step` then

@@ -10,13 +10,13 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, TextIO
 
-from ddp_workbook.diagnostics import alone, report, user_code
+from ddp_workbook.diagnostics import no_process_group, report, user_code
 from ddp_workbook.diagnostics.evidence import Evidence
 from ddp_workbook.errors import (
     LaunchInterrupted,
     LaunchRefused,
+    MissingMainGuard,
     RankFailed,
-    ScriptRunsAgain,
     WorkbookError,
 )
 from ddp_workbook.launcher import (
@@ -27,21 +27,21 @@ from ddp_workbook.launcher import (
     written_files,
 )
 from ddp_workbook.launcher.calls import Call, call_of
-from ddp_workbook.launcher.interrupts import surely
+from ddp_workbook.launcher.hang_detection import HangDetector, HangLimits, connects, unfinished
+from ddp_workbook.launcher.interrupts import run_uninterrupted
 from ddp_workbook.launcher.output import Printer
 from ddp_workbook.launcher.rank_environment import RankEnvironment, torchrun_line
 from ddp_workbook.launcher.rank_handle import RankHandle
 from ddp_workbook.launcher.rendezvous import loopback_store
-from ddp_workbook.launcher.standstill import Limits, Watch, connects, unfinished
+from ddp_workbook.network.launch_network import prepare_network
 from ddp_workbook.network.links import Network
-from ddp_workbook.network.orders import order
 
-LEAVE = 2.0  # seconds for a rank to exit by itself after its worker returned
-SETTLE = 0.1  # seconds to see which other ranks failed
-SETTLE_BLAME = 0.5  # seconds to find out why the peer of a failed rank went away
-LINGER = 0.5  # seconds for which a rank that has returned keeps its connections open
-ANSWER = 0.3  # seconds for a rank to say where it stands, and again after a signal
-LONG_ANSWER = 2.0  # the same for launches in which no clock decides
+EXIT_GRACE_S = 2.0  # seconds for a rank to exit by itself after its worker returned
+FAILURE_SETTLE_S = 0.1  # seconds to see which other ranks failed
+ROOT_CAUSE_SETTLE_S = 0.5  # seconds to find out why the peer of a failed rank went away
+CONNECTION_GRACE_S = 0.5  # seconds for which a rank that has returned keeps its connections open
+POSITION_TIMEOUT_S = 0.3  # seconds for a rank to say where it stands, and again after a signal
+LONG_POSITION_TIMEOUT_S = 2.0  # the same for launches in which no clock decides
 LONGEST_WAIT = 3600.0  # seconds in one call; a longer timeout takes several
 NO_GUARD = (
     "The worker lives in the script that launches it, so each rank runs that script again to find "
@@ -90,7 +90,7 @@ def run_ranks(
     quiet: bool = False,
     threads: int | None = None,
     environment: dict[str, str] | None = None,
-    by_evidence: Limits | None = None,
+    hang_limits: HangLimits | None = None,
     output: TextIO | None = None,
     cancelled: threading.Event | None = None,
     names: Sequence[str] | None = None,
@@ -99,20 +99,20 @@ def run_ranks(
     """`launch` with more options.
 
     `quiet` shows no torchrun line; `threads` is the number of torch threads of each rank;
-    `environment` holds extra environment variables for all ranks. `by_evidence` replaces `timeout`:
+    `environment` holds extra environment variables for all ranks. `hang_limits` replaces `timeout`:
     the ranks are stopped when they are proven to hang, however busy the machine is, and
     TooBusyToTell is raised when the patience in these limits ends without a proof. The ranks' lines
     go to `output` instead of stdout. Several launches may run at once in threads: only the main
     thread sees an interrupt, and passes it on by setting `cancelled`. `names` replace "[rank 0]"
     and so on before the lines that the processes print. The ranks communicate as on `network`.
     """
-    rank_process.leave_if_the_script_runs_again()
-    timeout = by_evidence.patience if by_evidence else timeout
+    rank_process.raise_if_script_reimported()
+    timeout = hang_limits.patience if hang_limits else timeout
     preconditions.check(ranks, timeout, threads)
-    ordered = order(network, ranks)
+    ordered = prepare_network(network, ranks)
     user_code.add_worker(call.file)
     packed, needs_main = serialization.pack_call(call)
-    written_files.say_what_changed()
+    written_files.report_changed_files()
     # Its path, or its module's name.
     data = multiprocessing.spawn.get_preparation_data("") if needs_main else {}
     main = {key: value for key, value in data.items() if key.startswith("init_main_from")}
@@ -122,27 +122,27 @@ def run_ranks(
     handles = [RankHandle(rank, printer) for rank in range(ranks)]
     try:
         store = loopback_store()
-        around = RankEnvironment(
+        environments = RankEnvironment(
             ranks, store.port, threads, (environment or {}) | ordered.variables
         )
-        _start(handles, around, packed, main)
-        watch = Watch(by_evidence) if by_evidence else None
+        _start(handles, environments, packed, main)
+        watch = HangDetector(hang_limits) if hang_limits else None
         _follow(handles, timeout, printer, watch, cancelled)
         results = [_result(handle) for handle in handles]
     except KeyboardInterrupt:
         raise LaunchInterrupted(_where_they_stand(handles, printer)) from None
     except RankFailed as failure:
-        if failure.kind == ScriptRunsAgain.__name__:
+        if failure.kind == MissingMainGuard.__name__:
             raise LaunchRefused(NO_GUARD) from None
         raise
     finally:
-        surely(_end, handles, printer)
+        run_uninterrupted(_end, handles, printer)
         ordered.end()
         if call.script:
             linecache.cache.pop(call.script.path, None)  # see `scripts.keep_lines`
         store = None  # an error keeps this frame alive, but must not keep the socket and the thread
     text = call.script.text if call.script and ranks > 1 else ""
-    if text and (sentence := alone.without_a_group(_evidence(handles), text)):
+    if text and (sentence := no_process_group.explain_missing_group(_evidence(handles), text)):
         print(sentence, file=output)
     return results
 
@@ -162,17 +162,17 @@ def _result(handle: RankHandle) -> Any:
 
 
 def _start(
-    handles: list[RankHandle], around: RankEnvironment, packed: bytes, main: dict[str, str]
+    handles: list[RankHandle], environments: RankEnvironment, packed: bytes, main: dict[str, str]
 ) -> None:
     for handle in handles:
-        variables = around.of(handle.rank)
-        orders = rank_process.Orders(
+        variables = environments.of(handle.rank)
+        orders = rank_process.RankConfig(
             packed,
-            around.threads,
+            environments.threads,
             variables,
             os.getcwd(),
             main,
-            frozenset(user_code.OF_WORKERS),
+            frozenset(user_code.WORKER_FOLDERS),
         )
         try:
             handle.start(orders)
@@ -190,7 +190,7 @@ def _follow(
     handles: list[RankHandle],
     timeout: float,
     printer: Printer,
-    watch: Watch | None = None,
+    watch: HangDetector | None = None,
     cancelled: threading.Event | None = None,
 ) -> None:
     """Read the ranks until all have returned; raise at the first failure or when time is up.
@@ -199,11 +199,11 @@ def _follow(
     proves nothing.
     """
     deadline = time.monotonic() + timeout
-    look_after = None  # when to check whether the ranks that have returned may exit
+    next_release_check = None  # when to check whether the ranks that have returned may exit
     while running := unfinished(handles):
         if cancelled and cancelled.is_set():
             raise KeyboardInterrupt
-        until = min(deadline, look_after or deadline, watch.next if watch else deadline)
+        until = min(deadline, next_release_check or deadline, watch.next if watch else deadline)
         _read(handles, until - time.monotonic(), printer)
         found = watch and watch.look(handles, lambda: _ask_for_long(handles, printer))
         late = time.monotonic() >= deadline
@@ -214,8 +214,10 @@ def _follow(
             raise report.hang(_evidence(handles), found.seconds, found.proof, found.rank)
         if late and unfinished(handles):
             raise report.too_busy(timeout) if watch else report.hang(_evidence(handles), timeout)
-        look_after = _look_after(handles, look_after, printer)
-    _raise_failure(handles, printer)  # the last rank may have died while `_look_after` asked it
+        next_release_check = _release_returned_ranks(handles, next_release_check, printer)
+    _raise_failure(
+        handles, printer
+    )  # the last rank may have died while `_release_returned_ranks` asked it
 
 
 def _raise_failure(handles: list[RankHandle], printer: Printer) -> None:
@@ -228,23 +230,25 @@ def _evidence(handles: Sequence[RankHandle]) -> list[Evidence]:
     return [handle.evidence for handle in handles]
 
 
-def _look_after(handles: list[RankHandle], planned: float | None, printer: Printer) -> float | None:
+def _release_returned_ranks(
+    handles: list[RankHandle], planned: float | None, printer: Printer
+) -> float | None:
     """Let ranks that have returned exit, unless another still connects; return when to look again.
 
     A rank that exits closes its connections. A rank that waits for it in a collective must notice
     that, but one that is still in init_process_group would fail through no fault of its own.
     """
-    waiting = [h for h in handles if h.outcome and not h.may_go]
+    waiting = [h for h in handles if h.outcome and not h.may_exit]
     if not waiting or planned is None:
-        return time.monotonic() + LINGER if waiting else None
+        return time.monotonic() + CONNECTION_GRACE_S if waiting else None
     if time.monotonic() < planned:
         return planned
     running = [handle for handle in handles if handle.outcome is None]
     _ask(running, RankHandle.ask_position, printer)
     if any(connects(handle.evidence) for handle in running):
-        return time.monotonic() + LINGER
+        return time.monotonic() + CONNECTION_GRACE_S
     for handle in waiting:
-        handle.let_go()
+        handle.allow_exit()
     return None
 
 
@@ -259,10 +263,12 @@ def _read(handles: list[RankHandle], patience: float, printer: Printer) -> None:
 def _settle(handles: list[RankHandle], printer: Printer) -> None:
     """Wait a moment for the others: the first failure seen need not be the first that happened."""
     start = time.monotonic()
-    while (waited := time.monotonic() - start) < SETTLE_BLAME:
+    while (waited := time.monotonic() - start) < ROOT_CAUSE_SETTLE_S:
         if all(handle.outcome for handle in handles):
             break
-        if waited >= SETTLE and any(h.evidence.failed and h.evidence.end.primary for h in handles):
+        if waited >= FAILURE_SETTLE_S and any(
+            h.evidence.failed and h.evidence.end.primary for h in handles
+        ):
             break
         _read(handles, 0.02, printer)
     for handle in handles:
@@ -286,11 +292,11 @@ def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
 def _ask_for_long(handles: list[RankHandle], printer: Printer) -> None:
     """Ask the unfinished ranks where they stand, and wait as long as a busy machine needs."""
     ready = [handle for handle in unfinished(handles) if handle.listener]
-    _ask(ready, RankHandle.ask_position, printer, LONG_ANSWER)
+    _ask(ready, RankHandle.ask_position, printer, LONG_POSITION_TIMEOUT_S)
 
 
 def _ask(
-    handles: list[RankHandle], ask: Callable, printer: Printer, patience: float = ANSWER
+    handles: list[RankHandle], ask: Callable, printer: Printer, patience: float = POSITION_TIMEOUT_S
 ) -> None:
     for handle in handles:
         ask(handle)
@@ -315,12 +321,12 @@ def _end(handles: list[RankHandle], printer: Printer) -> None:
     """Give ranks that have returned a moment to exit, then kill whatever is left."""
     if all(handle.evidence.returned for handle in handles):
         for handle in handles:
-            handle.let_go()
-        end = time.monotonic() + LEAVE
+            handle.allow_exit()
+        end = time.monotonic() + EXIT_GRACE_S
         while any(not h.ended for h in handles) and time.monotonic() < end:
             _read(handles, end - time.monotonic(), printer)
         if busy := [str(handle.rank) for handle in handles if not handle.ended]:
-            print(STILL_BUSY.format(ranks=", ".join(busy), seconds=LEAVE), file=printer.file)
+            print(STILL_BUSY.format(ranks=", ".join(busy), seconds=EXIT_GRACE_S), file=printer.file)
     for handle in handles:
         handle.end()
     for handle in handles:

@@ -10,7 +10,7 @@ from ddp_workbook.rank_colours import ansi, rank_colour
 
 MOST_LINES = 2000  # shown of all ranks together; a page with more is slow and unread
 LAST_LINES = 20  # kept of the lines after those
-LONGEST = 2000  # characters shown of one line
+MAX_LINE_CHARS = 2000  # characters shown of one line
 
 
 class RankOutput:
@@ -25,7 +25,7 @@ class RankOutput:
 
     def feed(self, data: bytes) -> None:
         """Take new bytes; show each complete line."""
-        if self.shown >= self.most_lines and len(data) > LONGEST:
+        if self.shown >= self.most_lines and len(data) > MAX_LINE_CHARS:
             data = self._skip(data)
         *lines, rest = data.split(b"\n")
         for line in lines:
@@ -67,14 +67,16 @@ class RankOutput:
             self.partial.clear()  # a progress bar, which overwrites its line
             self.cut = 0
             piece = after + piece[-1:]
-        room = max(0, 4 * LONGEST - len(self.partial))
+        room = max(0, 4 * MAX_LINE_CHARS - len(self.partial))
         self.partial += piece[:room]
         self.cut += len(piece[room:])
 
     def _complete(self) -> None:
         text = self.partial.decode("utf-8", "backslashreplace").rstrip("\r")
-        if self.cut or len(text) > LONGEST:
-            text = f"{text[:LONGEST]} … ({self.cut + len(self.partial):,} bytes in this line)"
+        if self.cut or len(text) > MAX_LINE_CHARS:
+            text = (
+                f"{text[:MAX_LINE_CHARS]} … ({self.cut + len(self.partial):,} bytes in this line)"
+            )
         self.recent.append(text)
         if self.shown < self.most_lines:
             self.shown += 1

@@ -41,9 +41,9 @@ class RankHandle:
         self.dump = bytearray()  # what `faulthandler` wrote
         self.decoder = framing.Decoder(self._expect)
         self.text = RankOutput(self.rank, printer.line, printer.most_lines)
-        self.evidence.said = self.text.recent
+        self.evidence.last_lines = self.text.recent
         self.silent_since: float | None = None  # when `report` ended without an outcome
-        self.may_go = self.ended = False
+        self.may_exit = self.ended = False
         self.pipes: list[Connection] = []
         self.process: BaseProcess | None = None
         self.pid = 0  # before the process has started
@@ -55,7 +55,7 @@ class RankHandle:
         """How the rank ended; None while it runs."""
         return self.evidence.outcome
 
-    def start(self, orders: rank_process.Orders) -> None:
+    def start(self, orders: rank_process.RankConfig) -> None:
         """Start the process; raises OSError or EOFError if the system refuses."""
         context: Any = fork_server.CONTEXT
         theirs: list[Connection] = []
@@ -192,9 +192,9 @@ class RankHandle:
         self.dump.clear()
         self._send(b"position?")
 
-    def let_go(self) -> None:
+    def allow_exit(self) -> None:
         """Tell a rank that has returned to close its connections and end."""
-        self.may_go = True
+        self.may_exit = True
         self._send(b"go")
 
     def _send(self, question: bytes) -> None:
@@ -215,7 +215,7 @@ class RankHandle:
 
     def returncode(self) -> int | None:
         """The exit status; None while the process lives."""
-        with fork_server.PROCESSES:
+        with fork_server.PROCESS_LOCK:
             return self.process.exitcode if self.process else None
 
     def end(self) -> None:

@@ -29,19 +29,19 @@ import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, flight_recorder, user_code
 from ddp_workbook.diagnostics.evidence import Frame, State
-from ddp_workbook.diagnostics.handling import handled_by, that_ended_a_thread
-from ddp_workbook.errors import ScriptRunsAgain
+from ddp_workbook.diagnostics.handled_errors import error_handled_by, thread_error_of
+from ddp_workbook.errors import MissingMainGuard
 from ddp_workbook.launcher import framing, serialization, workarounds
-from ddp_workbook.launcher.rendezvous import MeetingPoint
+from ddp_workbook.launcher.rendezvous import LaunchRendezvous
 from ddp_workbook.launcher.watchdog import die_with_the_kernel
-from ddp_workbook.network.emulation import emulate_if_ordered
+from ddp_workbook.network.emulation import emulate_if_configured
 
 STACKS_SIGNAL = getattr(signal, "SIGUSR1", None)
 importing_main = False  # True while a rank runs the script that launched it, to find the worker
 
 
 @dataclass
-class Orders:
+class RankConfig:
     """What the kernel gives a rank: the pickled Call, its threads, its environment."""
 
     call: bytes
@@ -53,7 +53,7 @@ class Orders:
 
 
 def main(
-    orders: Orders,
+    orders: RankConfig,
     report: Connection,
     lifeline: Connection,
     output: Connection,
@@ -75,12 +75,12 @@ def main(
     reporter = Reporter(report)
     reporter.send(phase=State.IMPORTING, main_thread=threading.get_ident())
     threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
-    tell_errors_of_threads(reporter)
-    meeting_point = MeetingPoint(orders.environment)
+    report_thread_errors(reporter)
+    rendezvous = LaunchRendezvous(orders.environment)
     left: list[Frame] = []
     kept = None  # the error, and so what its frames hold: freeing it may run code that waits
     try:
-        adopt(orders, meeting_point)
+        set_up_process(orders, rendezvous)
         call = serialization.unpack(orders.call)
         sys.argv = [call.file or "worker"]  # argparse must not see the kernel's arguments
         if call.file:
@@ -93,14 +93,14 @@ def main(
         ending, body, error, kept = State.FAILED, [], exceptions.as_data(problem), problem
     if os.getpid() != reporter.pid:
         os._exit(0)  # a child that the worker forked, which returned from it too
-    tell = partial(reporter.tell, body, meeting_point, ending=ending, error=error, left=left)
+    tell = partial(reporter.tell, body, rendezvous, ending=ending, error=error, left=left)
     if kept:
         tell()  # what runs at the end may hang, crash or exit
     reporter.enter(State.LEAVING)
     atexit._run_exitfuncs()  # only the worker's own (see adopt), as ranks under torchrun do
     if not kept:
         tell()
-        reporter.may_go.wait()  # others may still be connecting to this rank
+        reporter.may_exit.wait()  # others may still be connecting to this rank
     leave()
 
 
@@ -123,17 +123,17 @@ class Reporter:
 
     def __init__(self, report: Connection):
         self.report, self.lock, self.pid = report, threading.Lock(), os.getpid()
-        self.may_go = threading.Event()
+        self.may_exit = threading.Event()
 
     def enter(self, phase: State) -> None:
         """Announce the next phase."""
         if os.getpid() == self.pid:
             self.send(phase=phase)
 
-    def tell(self, body: Sequence, meeting_point: MeetingPoint, **how: Any) -> None:
+    def tell(self, body: Sequence, rendezvous: LaunchRendezvous, **how: Any) -> None:
         """Send the outcome; all that the worker printed goes before it."""
         flush_streams()
-        joined = meeting_point.joined or dist.is_initialized()
+        joined = rendezvous.joined or dist.is_initialized()
         record = flight_recorder.read()
         self.send(body, time=time.monotonic(), record=record, joined=joined, **how)
 
@@ -151,20 +151,20 @@ def answer_questions(report: Connection, reporter: Reporter) -> None:
         while True:
             for question, _ in decoder.read(report):
                 if question == b"go":
-                    reporter.may_go.set()
+                    reporter.may_exit.set()
                     continue
                 stack = flight_recorder.stack(sys._current_frames().get(main_thread))
-                handled = handled_by(main_thread)
+                handled = error_handled_by(main_thread)
                 reporter.send(record=flight_recorder.read(), stack=stack, handled=handled)
 
 
-def tell_errors_of_threads(reporter: Reporter) -> None:
+def report_thread_errors(reporter: Reporter) -> None:
     """Tell the kernel of each error that ends a thread: the main thread may wait for it in vain."""
     before = threading.excepthook
 
     def tell(thread: threading.ExceptHookArgs) -> None:
         before(thread)
-        error = that_ended_a_thread(thread.exc_value)
+        error = thread_error_of(thread.exc_value)
         if error and os.getpid() == reporter.pid:
             reporter.send(thread_error=error)
 
@@ -199,13 +199,13 @@ def flush_streams() -> None:
                 stream.flush()
 
 
-def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
+def set_up_process(orders: RankConfig, rendezvous: LaunchRendezvous) -> None:
     """Give this process what a fresh one has under torchrun: environment, seeds, threads."""
     os.environ.clear()
     os.environ.update(orders.environment)
     os.chdir(orders.folder)
-    user_code.OF_WORKERS.update(orders.of_workers)
-    user_code.see_from(orders.folder)
+    user_code.WORKER_FOLDERS.update(orders.of_workers)
+    user_code.set_base_folder(orders.folder)
     if orders.folder not in sys.path:
         sys.path.insert(0, orders.folder)
     random.seed()  # forked ranks share all three states, separate processes do not
@@ -218,11 +218,11 @@ def adopt(orders: Orders, meeting_point: MeetingPoint) -> None:
     atexit._clear()  # those of the fork server
     multiprocessing.set_start_method(None, force=True)  # else a DataLoader uses the server
     compile_sources_afresh()
-    meeting_point.install()
+    rendezvous.install()
     workarounds.keep_groups_of_ddp()
-    workarounds.no_second_launch_inside()
-    workarounds.children_are_no_ranks()
-    emulate_if_ordered()
+    workarounds.forbid_nested_spawn()
+    workarounds.hide_agent_store_from_children()
+    emulate_if_configured()
     if orders.main:
         run_main_again(orders.main)
 
@@ -237,10 +237,10 @@ def run_main_again(where: dict[str, str]) -> None:
         importing_main = False
 
 
-def leave_if_the_script_runs_again() -> None:
+def raise_if_script_reimported() -> None:
     """End a rank that is about to launch: the script that it imports has no `__main__` guard."""
     if importing_main:
-        raise ScriptRunsAgain
+        raise MissingMainGuard
 
 
 def compile_sources_afresh() -> None:

@@ -51,7 +51,7 @@ def loopback_store() -> dist.TCPStore:
         )
 
 
-class MeetingPoint:
+class LaunchRendezvous:
     """In a rank: gives `init_process_group` the launch's store, whatever port it was told.
 
     Under torchrun and `launch` all ranks are clients of a store that the launcher hosts. A worker

@@ -19,7 +19,7 @@ import torch
 from torch.storage import TypedStorage, UntypedStorage
 
 from ddp_workbook.errors import LaunchRefused, TooLargeToSend, Unsendable
-from ddp_workbook.launcher.calls import Call, Own
+from ddp_workbook.launcher.calls import Call, RankPlaceholder
 
 CELL = (
     "{what} `{name}` was defined in a notebook cell. A rank is a new process: it can import files, "
@@ -54,8 +54,8 @@ class Packer(pickle.Pickler):
             self.modules.add(str(obj.__module__))
             if isinstance(obj, types.FunctionType) and is_stale(obj):
                 return import_by_name, (obj.__module__, obj.__qualname__)
-        elif type(obj) is torch.Tensor and travels_badly(obj):
-            return light(obj).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
+        elif type(obj) is torch.Tensor and needs_cpu_copy(obj):
+            return compact_cpu_copy(obj).__reduce_ex__(pickle.HIGHEST_PROTOCOL)
         elif type(obj) in (TypedStorage, UntypedStorage):  # a tensor's own, on its way in torch
             storage = getattr(obj, "_untyped_storage", obj)
             if storage.device.type == "cpu":
@@ -76,14 +76,14 @@ def storage_on(memory: numpy.ndarray | bytearray, dtype: torch.dtype) -> TypedSt
     return TypedStorage(wrap_storage=tensor.untyped_storage(), dtype=dtype, _internal=True)
 
 
-def travels_badly(tensor: torch.Tensor) -> bool:
+def needs_cpu_copy(tensor: torch.Tensor) -> bool:
     """True for a tensor on an accelerator, and for a view of a much larger storage."""
     if tensor.layout != torch.strided or tensor.device.type == "meta":
         return False
     return tensor.device.type != "cpu" or tensor.untyped_storage().nbytes() > tensor.nbytes
 
 
-def light(tensor: torch.Tensor) -> torch.Tensor:
+def compact_cpu_copy(tensor: torch.Tensor) -> torch.Tensor:
     """A copy on the CPU without the rest of its storage; the kernel must not open a GPU for it."""
     return tensor.detach().to("cpu", copy=True).requires_grad_(tensor.requires_grad)
 
@@ -202,7 +202,7 @@ def pack_call(call: Call) -> tuple[bytes, bool]:
         data, modules = _pack(call)
     except Unsendable:
         parts = {"The worker": call.worker}
-        given = [value for value in call.args if not isinstance(value, Own)]
+        given = [value for value in call.args if not isinstance(value, RankPlaceholder)]
         parts |= {f"Argument {n}": value for n, value in enumerate(given, start=1)}
         parts |= {f"Argument `{name}`": value for name, value in call.kwargs.items()}
         for name, value in parts.items():

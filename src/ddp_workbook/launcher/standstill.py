@@ -23,15 +23,21 @@ from ddp_workbook.launcher.activity import Reading
 from ddp_workbook.launcher.rank_handle import RankHandle
 
 FIRST_LOOK = 0.2  # seconds from the start, when most launches have ended
-EVERY = 0.1  # seconds between two looks; one costs 0.02 ms for a running rank, 0.15 for a still one
-QUIET = 0.2  # seconds of standstill before the ranks are asked where they stand
-LATELY = 20  # looks that are kept
-SETTLES = 0.4  # last seconds in which every thread must have slept or had its turns
-SEVERAL = 3  # times as long if several ranks poll: send and recv leave no trace on gloo
-SUMMED = 0.5  # seconds between two sums of processor time
-CLOSES = 2.0  # seconds until a rank that has returned closes its connections
-EVERY_UNSEEN = 0.5  # EVERY without turn counts: psutil goes through all processes
-UNSEEN = 5.0  # seconds of standstill at least where queues for a processor cannot be seen
+SAMPLE_INTERVAL_S = (
+    0.1  # seconds between two looks; one costs 0.02 ms for a running rank, 0.15 for a still one
+)
+STALL_BEFORE_QUERY_S = 0.2  # seconds of standstill before the ranks are asked where they stand
+MAX_READINGS = 20  # looks that are kept
+SETTLE_WINDOW_S = 0.4  # last seconds in which every thread must have slept or had its turns
+MULTIPLE_POLLERS_FACTOR = (
+    3  # times as long if several ranks poll: send and recv leave no trace on gloo
+)
+CPU_TIME_INTERVAL_S = 0.5  # seconds between two sums of processor time
+RETURNED_RANK_EXIT_S = 2.0  # seconds until a rank that has returned closes its connections
+SAMPLE_INTERVAL_NO_SCHEDSTAT_S = 0.5  # EVERY without turn counts: psutil goes through all processes
+MIN_STALL_NO_SCHEDSTAT_S = (
+    5.0  # seconds of standstill at least where queues for a processor cannot be seen
+)
 # Functions of torch in which a rank connects to all others.
 CONNECTING = ("init_process_group", "new_group")
 THEIR_FILE = os.path.join("torch", "distributed", "distributed_c10d.py")
@@ -44,7 +50,7 @@ LIBRARIES = tuple(
 
 
 @dataclass(frozen=True)
-class Limits:
+class HangLimits:
     """How much evidence proves a hang; all times in seconds.
 
     Meant for checks, whose ranks compute on the CPU for a second or two and talk over loopback. A
@@ -65,7 +71,7 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class Finding:
+class ProvenHang:
     """A proven hang: by what, and how many seconds it lasted or took of processor time."""
 
     proof: Proof
@@ -73,18 +79,18 @@ class Finding:
     rank: int | None = None  # the rank whose processor time it is
 
 
-class Watch:
+class HangDetector:
     """Watches the unfinished ranks of one launch until they are proven hung."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: HangLimits):
         self.limits, self.begun = limits, time.monotonic()
         self.next = self.begun + FIRST_LOOK
         self.slow_at: float | None = self.begun + limits.slow
-        self.processor = ProcessorTime(limits)
-        self.standstill = Standstill(limits)
-        self.polling = Polling(limits)
+        self.processor = CpuTimeDetector(limits)
+        self.standstill = StallDetector(limits)
+        self.polling = PollingDetector(limits)
 
-    def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> Finding | None:
+    def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> ProvenHang | None:
         """Look if it is time; `ask` makes the unfinished ranks say where they stand."""
         if time.monotonic() < self.next or any(handle.evidence.failed for handle in handles):
             return None
@@ -95,7 +101,9 @@ class Watch:
                 or self.standstill.look(handles, ask)
                 or self.polling.look(handles, ask)
             )
-        self.next = time.monotonic() + (EVERY if activity.SEEN else EVERY_UNSEEN)
+        self.next = time.monotonic() + (
+            SAMPLE_INTERVAL_S if activity.HAS_SCHEDSTAT else SAMPLE_INTERVAL_NO_SCHEDSTAT_S
+        )
         late = self.slow_at is not None and time.monotonic() >= self.slow_at
         if not found and late and not self.standstill.readings:  # standing is no sign of a load
             self.slow_at = None
@@ -104,34 +112,34 @@ class Watch:
         return found
 
 
-class ProcessorTime:
+class CpuTimeDetector:
     """A rank that never ends because it never stops computing."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: HangLimits):
         self.limits, self.next = limits, 0.0
         self.begun: dict[int, tuple[State, float]] = {}  # processor time at its start
 
-    def look(self, handles: Sequence[RankHandle]) -> Finding | None:
+    def look(self, handles: Sequence[RankHandle]) -> ProvenHang | None:
         """The first rank that has used up its processor time, if any."""
         if time.monotonic() < self.next:
             return None
-        self.next = time.monotonic() + SUMMED
+        self.next = time.monotonic() + CPU_TIME_INTERVAL_S
         for handle in unfinished(handles):
-            used, phase = activity.processor(handle.pid), handle.evidence.phase
+            used, phase = activity.cpu_time(handle.pid), handle.evidence.phase
             if self.begun.get(handle.rank, (None, 0))[0] is not phase:
                 self.begun[handle.rank] = (phase, used)
             used -= self.begun[handle.rank][1]
             if used > self.limits.processor:
-                return Finding(Proof.PROCESSOR_TIME, used, handle.rank)
+                return ProvenHang(Proof.PROCESSOR_TIME, used, handle.rank)
         return None
 
 
-class Standstill:
+class StallDetector:
     """All unfinished ranks stand: none runs, and none waits for a processor or a disk."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: HangLimits):
         self.limits = limits
-        self.glances: dict[int, activity.Glance] = {}
+        self.glances: dict[int, activity.WorkerThreadState] = {}
         self._restart()
 
     def _restart(self) -> None:
@@ -139,15 +147,15 @@ class Standstill:
         self.places: dict[int, tuple] | None = None  # where they stood when first asked
         self.asked = 0.0
 
-    def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> Finding | None:
+    def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> ProvenHang | None:
         """A proof if all have stood long enough, in the same places before and after."""
-        if not self._all_stand(handles) or self._lasts() < QUIET:
+        if not self._all_stand(handles) or self._lasts() < STALL_BEFORE_QUERY_S:
             return None
         if self.places is None:
             self._ask(handles, ask)
             return None
         if (
-            self._lasts() < needed(handles, self.limits)
+            self._lasts() < required_stall_s(handles, self.limits)
             or not self._settled()
             or activity.store_queues()
         ):
@@ -158,7 +166,7 @@ class Standstill:
         self._ask(handles, ask)
         if not self._all_stand(handles) or self.places != before:
             return None
-        return Finding(proof(handles), self._lasts())
+        return ProvenHang(proof(handles), self._lasts())
 
     def _ask(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> None:
         ask()
@@ -172,7 +180,9 @@ class Standstill:
 
     def _all_stand(self, handles: Sequence[RankHandle]) -> bool:
         """Look at the workers' threads and, if these stand, at all others; note the readings."""
-        glances = {handle.rank: activity.glance(handle.pid) for handle in unfinished(handles)}
+        glances = {
+            handle.rank: activity.read_worker_thread(handle.pid) for handle in unfinished(handles)
+        }
         moved, self.glances = glances != self.glances, glances
         if moved or not glances:
             self._restart()
@@ -182,27 +192,27 @@ class Standstill:
             self._restart()
             return False
         if self.readings and not all(
-            activity.still(self.readings[-1][rank], now[rank]) for rank in now
+            activity.made_no_progress(self.readings[-1][rank], now[rank]) for rank in now
         ):
             self._restart()
         self.readings.append(now)
-        del self.readings[1:-LATELY]
+        del self.readings[1:-MAX_READINGS]
         return True
 
     def _settled(self) -> bool:
         """True if lately no thread of any rank has waited for a processor that it needs."""
         now = self.readings[-1]
         return any(
-            all(now[rank].time - before[rank].time >= SETTLES for rank in now)
-            and all(activity.settled(before[rank], now[rank]) for rank in now)
+            all(now[rank].time - before[rank].time >= SETTLE_WINDOW_S for rank in now)
+            and all(activity.no_thread_starved(before[rank], now[rank]) for rank in now)
             for before in self.readings[:-1]
         )
 
 
-class Polling:
+class PollingDetector:
     """A rank polls in one function, and nothing comes of it."""
 
-    def __init__(self, limits: Limits):
+    def __init__(self, limits: HangLimits):
         self.limits = limits
         self.stretch = limits.polling / 2  # seconds; two in a row in the same functions are a proof
         self.readings: dict[int, Reading] = {}  # at the start of this stretch
@@ -211,21 +221,21 @@ class Polling:
         self.several = False  # whether more than one moved: they may be working with each other
         self.functions: dict[int, tuple] | None = None
 
-    def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> Finding | None:
+    def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> ProvenHang | None:
         """A proof if all have stood or polled for long, in the same functions all the time."""
         running = unfinished(handles)
         if {handle.rank for handle in running} != self.readings.keys():
             self._restart(running)
             return None
-        self.disk |= any(activity.glance(handle.pid).state == "D" for handle in running)
+        self.disk |= any(activity.read_worker_thread(handle.pid).state == "D" for handle in running)
         if any(time.monotonic() - r.time < self.stretch for r in self.readings.values()):
             return None
         now = {handle.rank: activity.read(handle.pid, handle.listener) for handle in running}
         pairs = [(self.readings[rank], now[rank]) for rank in now]
-        moving = [pair for pair in pairs if not activity.still(*pair)]
+        moving = [pair for pair in pairs if not activity.made_no_progress(*pair)]
         if self.disk or not (
             all(activity.idles(*pair) for pair in pairs)
-            or (activity.SEEN and len(moving) == 1 and activity.polls(*moving[0]))
+            or (activity.HAS_SCHEDSTAT and len(moving) == 1 and activity.polls(*moving[0]))
         ):
             self._restart(running)
             return None
@@ -236,10 +246,10 @@ class Polling:
         if self.functions is None or functions != self.functions:
             self.functions, self.since = functions, time.monotonic() - self.stretch
             return None
-        least = self.limits.polling * (SEVERAL if self.several else 1)
+        least = self.limits.polling * (MULTIPLE_POLLERS_FACTOR if self.several else 1)
         lasted = time.monotonic() - self.since
-        enough = lasted >= max(least, needed(handles, self.limits))
-        return Finding(proof(handles), lasted) if enough else None
+        enough = lasted >= max(least, required_stall_s(handles, self.limits))
+        return ProvenHang(proof(handles), lasted) if enough else None
 
     def _restart(self, running: Sequence[RankHandle]) -> None:
         self.disk, self.several, self.functions = False, False, None
@@ -258,20 +268,24 @@ def unfinished(handles: Sequence[RankHandle]) -> list[RankHandle]:
     return [handle for handle in handles if handle.outcome is None]
 
 
-def needed(handles: Sequence[RankHandle], limits: Limits) -> float:
+def required_stall_s(handles: Sequence[RankHandle], limits: HangLimits) -> float:
     """Seconds that a standstill must last: the longest that any of the ranks needs."""
-    least = [needs(handle.evidence, limits) for handle in unfinished(handles)]
+    least = [required_stall_of_rank_s(handle.evidence, limits) for handle in unfinished(handles)]
     leaving = any(handle.outcome and not handle.ended for handle in handles)
-    return max(*least, CLOSES if leaving else 0.0, 0.0 if activity.SEEN else UNSEEN)
+    return max(
+        *least,
+        RETURNED_RANK_EXIT_S if leaving else 0.0,
+        0.0 if activity.HAS_SCHEDSTAT else MIN_STALL_NO_SCHEDSTAT_S,
+    )
 
 
 def proof(handles: Sequence[RankHandle]) -> Proof:
     """What a standstill of the unfinished ranks proves."""
     communicate = all(waits_for_others(handle.evidence) for handle in unfinished(handles))
-    return Proof.STANDSTILL if communicate else Proof.IDLE
+    return Proof.DEADLOCK if communicate else Proof.IDLE
 
 
-def needs(rank: Evidence, limits: Limits) -> float:
+def required_stall_of_rank_s(rank: Evidence, limits: HangLimits) -> float:
     """Seconds that this rank, and all others, must stand in place to count as hung."""
     calls = {name for file, _, name in rank.stack if file.endswith(THEIR_FILE)}
     if rank.phase is State.STARTING or "init_process_group" in calls:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-LOOK = 0.5  # seconds between two looks at whether the kernel is still there
+POLL_INTERVAL_S = 0.5  # seconds between two looks at whether the kernel is still there
 
 
 def watch(kernel: int) -> None:
@@ -52,7 +52,7 @@ def watch(kernel: int) -> None:
     # A timer, not a thread: a process with threads is not safe to fork. Forks inherit no timer.
     signal.signal(signal.SIGALRM, look)
     signal.siginterrupt(signal.SIGALRM, False)  # so that it makes no system call of an import fail
-    signal.setitimer(signal.ITIMER_REAL, LOOK, LOOK)
+    signal.setitimer(signal.ITIMER_REAL, POLL_INTERVAL_S, POLL_INTERVAL_S)
 
 
 def end_children(server: int, patience: float = 1.0) -> None:

@@ -17,7 +17,7 @@ import torch.distributed as dist
 import torch.multiprocessing
 
 from ddp_workbook.diagnostics import user_code
-from ddp_workbook.launcher.calls import starts_as_a_rank
+from ddp_workbook.launcher.calls import takes_rank_first
 
 KEPT: list[dist.ProcessGroup] = []
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"
@@ -101,7 +101,7 @@ def stderr_without(words: bytes) -> Iterator[None]:
                     os.write(2, line)
 
 
-def no_second_launch_inside() -> None:
+def forbid_nested_spawn() -> None:
     """Make `mp.spawn` in a rank say at once that the ranks have been started already.
 
     Otherwise each rank would start all of them again, and all would meet at one port. A single rank
@@ -115,7 +115,7 @@ def no_second_launch_inside() -> None:
     def refuse(function: Any, call_it: str) -> None:
         others = os.getpid() == rank and int(os.environ.get("WORLD_SIZE", 1)) > 1
         own = not getattr(function, "__module__", "").startswith("torch.")
-        if others and own and starts_as_a_rank(function):
+        if others and own and takes_rank_first(function):
             main_file = getattr(sys.modules["__main__"], "__file__", None) or ""
             mend = call_it if user_code.is_cell(main_file) else LAUNCH_IT
             raise RuntimeError(
@@ -139,7 +139,7 @@ def no_second_launch_inside() -> None:
     module.start_processes = torch.multiprocessing.start_processes = spawn_no_ranks
 
 
-def children_are_no_ranks() -> None:
+def hide_agent_store_from_children() -> None:
     """Let a rank that is alone start processes that make a process group of their own.
 
     They begin without the variable that says that an agent hosts the store: otherwise they wait at

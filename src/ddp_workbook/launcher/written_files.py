@@ -15,12 +15,12 @@ CHANGED = (
 WRITTEN: dict[Path, bytes] = {}  # as this kernel's reader knows each file
 
 
-def wrote(path: Path) -> None:
+def record_written(path: Path) -> None:
     """Remember the file as this kernel has just written it."""
     WRITTEN[path] = path.read_bytes()
 
 
-def say_what_changed() -> None:
+def report_changed_files() -> None:
     """Print a line for each file that someone else has changed, once for each change."""
     for path, known in WRITTEN.items():
         with contextlib.suppress(OSError):  # a rank that imports a deleted file says so

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.distributed.distributed_c10d import Work
 
-NAP = 100e-6  # seconds by which a sleep may end too late; the rest is waited for awake
+MAX_OVERSLEEP_S = 100e-6  # seconds by which a sleep may end too late; the rest is waited for awake
 
 
 class Port:
@@ -27,7 +27,7 @@ class Port:
         return start
 
 
-class Delivery(Work):
+class EmulatedWork(Work):
     """gloo's `work` on these tensors, which ends at `end` or with `error`, known once settled.
 
     `entered` is when this rank called it, `size` is in bytes, as `Network.seconds` takes it.
@@ -55,8 +55,8 @@ class Delivery(Work):
         except Exception as error:
             self.error = error
         else:
-            for calls in NOTED:
-                calls.append(Noted(self.kind, self.entered, self.end, self.size))
+            for calls in COMPLETED_CALL_LISTS:
+                calls.append(CompletedCall(self.kind, self.entered, self.end, self.size))
         self.settled = True
 
     def wait(self, timeout: Any = None) -> bool:
@@ -114,10 +114,10 @@ class Delivery(Work):
 
 
 # The C++ half of a Work does not keep the Python half alive, without which `wait` waits for ever.
-UNDER_WAY: set[Delivery] = set()
+UNDER_WAY: set[EmulatedWork] = set()
 
 
-class Noted(NamedTuple):
+class CompletedCall(NamedTuple):
     """A call that is settled: when this rank entered it, its end, and its size in bytes.
 
     Times are those of `time.perf_counter`.
@@ -129,16 +129,16 @@ class Noted(NamedTuple):
     size: int
 
 
-NOTED: list[list[Noted]] = []
+COMPLETED_CALL_LISTS: list[list[CompletedCall]] = []
 
 
-def deliveries_noted() -> list[Noted]:
+def record_completed_calls() -> list[CompletedCall]:
     """A list that grows by each call that is settled from now on."""
-    NOTED.append([])
-    return NOTED[-1]
+    COMPLETED_CALL_LISTS.append([])
+    return COMPLETED_CALL_LISTS[-1]
 
 
 def wait_until(end: float) -> None:
     """Sleep until this time of `time.perf_counter`; awake for the last moment, to be exact."""
     while (left := end - time.perf_counter()) > 0:
-        time.sleep(left - NAP if left > NAP else 0)
+        time.sleep(left - MAX_OVERSLEEP_S if left > MAX_OVERSLEEP_S else 0)

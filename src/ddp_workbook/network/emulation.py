@@ -2,7 +2,7 @@
 
 Every call that communicates passes PyTorch's dispatcher as an operator (`c10d::allreduce_`, ...),
 also those that DDP and FSDP make from C++. Here an operator runs gloo's kernel as before and
-returns a `Delivery` in place of gloo's Work. The values are gloo's own; only the moment
+returns an `EmulatedWork` in place of gloo's Work. The values are gloo's own; only the moment
 at which they count as delivered is emulated: all members of a call have entered it, the port is
 free, and the ring has had its time. Nothing else is: no congestion by others, no lost packets, and
 the processor time that gloo itself needs comes on top.
@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Work
 
-from ddp_workbook.network.deliveries import Delivery, Port
-from ddp_workbook.network.groups import Call, Group
+from ddp_workbook.network.emulated_work import EmulatedWork, Port
+from ddp_workbook.network.groups import Group, GroupCall
 from ddp_workbook.network.links import Network
 from ddp_workbook.network.operators import C10D, PEER, flat, size
 
@@ -31,7 +31,7 @@ KEY = torch._C.DispatchKey.BackendSelect
 BELOW = torch._C._dispatch_keyset_full_after(KEY)
 
 
-def emulate_if_ordered() -> None:
+def emulate_if_configured() -> None:
     """Emulate the network that this rank's environment orders, if any, until the process ends."""
     if NETWORK in os.environ:
         network = Network.unpacked(os.environ[NETWORK])
@@ -77,11 +77,11 @@ class Emulation:
 
         self.library.impl(operator, run, KEY.name, with_keyset=True)
 
-    def _start(self, kind: str, named: dict, entered: float, post: Any) -> Delivery:
+    def _start(self, kind: str, named: dict, entered: float, post: Any) -> EmulatedWork:
         group = self._group(dist.ProcessGroup.unbox(named["process_group"]))
         peer = next((named[key] for key in PEER if key in named), None)
         start = {"send": group.send, "recv": group.receive}.get(kind, group.collective)
-        return start(Call(kind, bytes_of(kind, named), peer, entered), post)
+        return start(GroupCall(kind, bytes_of(kind, named), peer, entered), post)
 
     def _group(self, group: dist.ProcessGroup) -> Group:
         with self.lock:

@@ -12,15 +12,15 @@ from typing import NamedTuple
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Work
 
-from ddp_workbook.network.clocks import Entries
-from ddp_workbook.network.deliveries import Delivery, Port
+from ddp_workbook.network.emulated_work import EmulatedWork, Port
+from ddp_workbook.network.entry_times import Entries
 from ddp_workbook.network.links import Network
 
 FROM_ROOT, TO_ROOT = ("broadcast", "scatter"), ("reduce", "gather")
 Post = Callable[[], tuple[list, Work]]  # starts gloo's call; its tensors, and its Work
 
 
-class Call(NamedTuple):
+class GroupCall(NamedTuple):
     """One call of a group: `number` counts them, `peer` is the root or the other side.
 
     `entered` is when this rank called it, in seconds of the clock.
@@ -46,7 +46,7 @@ class Group:
         self.pending: deque[Collective] = deque()
         self.channels: dict[tuple[int, int], Channel] = {}
 
-    def collective(self, call: Call, post: Post) -> Delivery:
+    def collective(self, call: GroupCall, post: Post) -> EmulatedWork:
         """Start a collective."""
         with self.posting:
             call = call._replace(number=next(self.numbers))
@@ -55,7 +55,7 @@ class Group:
             self.pending.append(delivery)
         return delivery
 
-    def send(self, call: Call, post: Post) -> Delivery:
+    def send(self, call: GroupCall, post: Post) -> EmulatedWork:
         """Start to send to a peer."""
         with self.posting:
             seconds = self.seconds(call)
@@ -63,7 +63,7 @@ class Group:
             self.channel(self.me, call.peer).send(start)
             return Message(call, *post(), lambda _: start + seconds)
 
-    def receive(self, call: Call, post: Post) -> Delivery:
+    def receive(self, call: GroupCall, post: Post) -> EmulatedWork:
         """Start to receive, from any source if the call has no peer."""
         with self.posting:
             channel = None if call.peer is None else self.channel(call.peer, self.me)
@@ -79,7 +79,7 @@ class Group:
 
             return Message(call, *post(), end)
 
-    def seconds(self, call: Call) -> float:
+    def seconds(self, call: GroupCall) -> float:
         """What this call takes on the network."""
         members = self.members
         if call.kind in ("send", "recv"):
@@ -94,12 +94,12 @@ class Group:
                 first = self.pending.popleft()
                 first.finish(partial(self._end, first.call))
 
-    def _end(self, call: Call) -> float:
+    def _end(self, call: GroupCall) -> float:
         seconds = self.seconds(call)
         earliest = self.entries.last(call.number, self._needed_by(call))
         return self.port.take(earliest, seconds, "out", "in") + seconds
 
-    def _needed_by(self, call: Call) -> list[int] | slice:
+    def _needed_by(self, call: GroupCall) -> list[int] | slice:
         """The members that must have entered this call before it can end on this rank."""
         if call.kind in FROM_ROOT:
             return [self.me, call.peer or 0]
@@ -113,10 +113,10 @@ class Group:
         return self.channels[key]
 
 
-class Collective(Delivery):
+class Collective(EmulatedWork):
     """A call of all members of a group."""
 
-    def __init__(self, group: Group, call: Call, tensors: list, work: Work):
+    def __init__(self, group: Group, call: GroupCall, tensors: list, work: Work):
         super().__init__(call.kind, call.bytes, call.entered, work, tensors)
         self.group, self.call = group, call
 
@@ -125,10 +125,10 @@ class Collective(Delivery):
         self.group.settle(self)
 
 
-class Message(Delivery):
+class Message(EmulatedWork):
     """A message from one rank to another; `ends` says when, once gloo has ended."""
 
-    def __init__(self, call: Call, tensors: list, work: Work, ends: Callable[[Work], float]):
+    def __init__(self, call: GroupCall, tensors: list, work: Work, ends: Callable[[Work], float]):
         super().__init__(call.kind, call.bytes, call.entered, work, tensors)
         self.ends, self.settling = ends, threading.Lock()
 

@@ -13,10 +13,16 @@ from dataclasses import asdict, dataclass
 from typing import Self
 
 from ddp_workbook.errors import LaunchRefused
-from ddp_workbook.planning.hardware import BETWEEN, GBIT, INSIDE, NETWORK_STEP, Link
+from ddp_workbook.planning.hardware import (
+    GBIT,
+    INTER_NODE_LINKS,
+    INTRA_NODE_LINKS,
+    NETWORK_STEP,
+    Link,
+)
 
 GIGABIT = Link("Ethernet 1G", GBIT, NETWORK_STEP, "IEEE 802.3ab, 1999; one port a node", True)
-PRESETS = {link.name: link for link in (*INSIDE, *BETWEEN, GIGABIT)}
+PRESETS = {link.name: link for link in (*INTRA_NODE_LINKS, *INTER_NODE_LINKS, GIGABIT)}
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 RATE = re.compile(r"([-+.\de]+) *([kMGT]?)(bit/s|b/s|bps|bit|B/s)")
 TIME = re.compile(r"([-+.\de]+) *(s|ms|us|µs|μs|ns)")  # the micro sign, and the Greek letter

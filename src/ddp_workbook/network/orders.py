@@ -12,7 +12,7 @@ from ddp_workbook.network.links import Network, network
 MEMORY = Path("/dev/shm")
 
 
-class Order:
+class LaunchNetwork:
     """The environment `variables` of the ranks; none where no network is ordered."""
 
     def __init__(self, wanted: Network | None):
@@ -29,10 +29,10 @@ class Order:
             self.folder.cleanup()
 
 
-def order(wanted: str | Network | None, ranks: int) -> Order:
+def prepare_network(wanted: str | Network | None, ranks: int) -> LaunchNetwork:
     """Check an order, and prepare it. Raises LaunchRefused for one that cannot be met."""
     if wanted is None:
-        return Order(None)
+        return LaunchNetwork(None)
     found = network(wanted)
     found.check(ranks)
     if torch.cuda.device_count() >= ranks:
@@ -40,4 +40,4 @@ def order(wanted: str | Network | None, ranks: int) -> Order:
             "A network can be ordered for gloo only, and on this machine the ranks use NCCL, a GPU "
             "each. Set CUDA_VISIBLE_DEVICES to nothing before the kernel starts."
         )
-    return Order(found)
+    return LaunchNetwork(found)

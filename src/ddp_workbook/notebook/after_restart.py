@@ -9,7 +9,7 @@ from types import TracebackType
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from ddp_workbook.notebook.misplaced_magic import tell
+from ddp_workbook.notebook.misplaced_magic import warn_misplaced_magic
 
 ADVICE = (
     "This kernel knows nothing of the cells above: it was restarted, or they were not run. In the "
@@ -27,7 +27,7 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
     """Give the page's own magics, and unknown names, an answer that says what to do."""
     for name in MAGICS:
         shell.register_magic_function(_refuse, "cell", name)
-    shell.input_transformers_cleanup.append(tell)
+    shell.input_transformers_cleanup.append(warn_misplaced_magic)
     shell.set_custom_exc((NameError, ModuleNotFoundError), _explain)
 
 

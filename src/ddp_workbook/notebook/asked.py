@@ -12,8 +12,8 @@ from ddp_workbook.notebook.predictions import (
     Guess,
     Revealed,
     is_answered,
-    keep,
-    kept,
+    load_guess,
+    save_guess,
 )
 from ddp_workbook.questions.table import Question, QuestionError
 
@@ -21,7 +21,7 @@ STATUS = '<div role="status" style="font-size:90%">{}&nbsp;</div>'
 ASK = '<p style="margin:0.3em 0"><strong>Predict.</strong> {}</p>'
 
 
-class Asked:
+class QuestionWidget:
     """What `predict` returns. `notice` is what the reader should know besides their guess."""
 
     def __init__(self, question: Question):
@@ -41,7 +41,7 @@ class Asked:
 
     def take(self, given: object) -> None:
         """Keep this guess. Raises QuestionError for what is no answer."""
-        self.notice = keep(self.question, given)
+        self.notice = save_guess(self.question, given)
         self.show()
 
     def _clicked(self, letter: str, _button: object) -> None:
@@ -59,7 +59,7 @@ class Asked:
 
     def show(self) -> None:
         """Mark the guess, say what is kept, and take no more once the answer was shown."""
-        guess = kept(self.question.name)
+        guess = load_guess(self.question.name)
         over = is_answered(self.question.name, guess)
         for letter, one in self.buttons.items():
             chosen = guess is not None and guess.now == letter
@@ -67,9 +67,9 @@ class Asked:
             one.disabled = over
         if self.field:
             self.field.disabled = over
-        self.status.value = STATUS.format(html.escape(self.said(guess)))
+        self.status.value = STATUS.format(html.escape(self.status_text(guess)))
 
-    def said(self, guess: Guess | None) -> str:
+    def status_text(self, guess: Guess | None) -> str:
         """What is known of the guess, in words."""
         words = []
         if guess and guess.answer is not None:
@@ -95,14 +95,14 @@ class Asked:
     def _still(self) -> str:
         choices = "".join(f"<li>{html.escape(choice)}</li>" for choice in self.question.choices)
         listed = f'<ol type="a">{choices}</ol>' if choices else ""
-        said = html.escape(self.said(kept(self.question.name)))
+        said = html.escape(self.status_text(load_guess(self.question.name)))
         return ASK.format(html.escape(self.question.ask)) + listed + (said and f"<p>{said}</p>")
 
     def __repr__(self) -> str:
         question = self.question
         lines = [f"Predict. {question.ask}", *([question.listed] if question.choices else [])]
-        guess = kept(question.name)
-        if said := self.said(guess):
+        guess = load_guess(question.name)
+        if said := self.status_text(guess):
             lines.append(said)
         if guess is None and not is_answered(self.question.name, guess):
             example = f'"{question.letters[0]}"' if question.choices else "42"

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.files import temporary_folder, write_whole
+from ddp_workbook.files import temporary_folder, write_atomically
 from ddp_workbook.launcher.process_group import set_up
 from ddp_workbook.launcher.scripts import exit_ends_the_worker, keep_lines, new_main
-from ddp_workbook.source_tree import parsed
+from ddp_workbook.source_tree import parse_source
 
 FOLDER = Path("work") / "cells"
 VALUE = "__value_of_the_cell__"
@@ -49,9 +49,9 @@ def save_cell(header: str, source: str, bare: bool = False, words: tuple[str, ..
     text = f"# {header}\n{source}"
     name = f"cell_{hashlib.sha256(text.encode()).hexdigest()[:8]}.py"
     try:
-        path = write_whole(FOLDER.absolute() / name, text)
+        path = write_atomically(FOLDER.absolute() / name, text)
     except OSError:
-        path = write_whole(temporary_folder() / name, text)
+        path = write_atomically(temporary_folder() / name, text)
     return Cell(str(path), text, bare, words)
 
 
@@ -62,7 +62,7 @@ def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
     """
     text = Path(path).read_text(encoding="utf-8") if text is None else text
     keep_lines(str(path), text)
-    tree = parsed(text, str(path))
+    tree = parse_source(text, str(path))
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
         last = tree.body[-1]
         name = ast.copy_location(ast.Name(VALUE, ast.Store()), last)

@@ -20,7 +20,7 @@ from pygments.token import Comment
 from pygments.util import ClassNotFound
 
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.source_tree import parsed
+from ddp_workbook.source_tree import parse_source
 
 MINUS = "\N{MINUS SIGN}"  # as wide as the plus
 CONTEXT = 2  # equal lines shown around a change
@@ -82,7 +82,7 @@ class Listing(NamedTuple):
     lines: list[Line]
 
 
-def what_changed(old: Any, new: Any) -> "Comparison":
+def what_changed(old: Any, new: Any) -> "CodeDiff":
     """Show how the code of `new` differs from that of `old`.
 
     Each is a module, a function, a class or the path of a file, and is read from its current file.
@@ -91,10 +91,10 @@ def what_changed(old: Any, new: Any) -> "Comparison":
 
     Raises WorkbookError if there is no source file to read.
     """
-    return Comparison(listing(old), listing(new))
+    return CodeDiff(listing(old), listing(new))
 
 
-class Comparison:
+class CodeDiff:
     """What `what_changed` returns: a table in a notebook, a unified diff in a terminal."""
 
     def __init__(self, old: Listing, new: Listing):
@@ -189,7 +189,7 @@ def listing(thing: Any) -> Listing:
     text, tree = read_python(path)
     if name:
         text, first = definition(text, tree, name)
-        tree = parsed(text)
+        tree = parse_source(text)
     left_out = docstring_lines(tree)
     lines = []
     for number, tokens in enumerate(tokens_of_lines(text, path), start=1):
@@ -206,7 +206,7 @@ def read_python(path: Path) -> tuple[str, ast.Module]:
     """A file's text and its tree; an empty tree for a file that is not Python."""
     try:
         text = path.read_text(encoding="utf-8")
-        return text, parsed(text if path.suffix == ".py" else "")
+        return text, parse_source(text if path.suffix == ".py" else "")
     except (UnicodeDecodeError, SyntaxError) as error:
         raise WorkbookError(f"{path} cannot be read: {error}.") from None
 

@@ -66,7 +66,7 @@ class RankValues:
         )
 
 
-class Said(str):
+class PlainText(str):
     """A sentence that a cell shows without quotation marks."""
 
     __slots__ = ()

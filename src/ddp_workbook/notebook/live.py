@@ -7,12 +7,12 @@ from typing import Any
 
 from ddp_workbook.figures.style import style
 from ddp_workbook.notebook.controls import button
-from ddp_workbook.notebook.play import Answer, Play, as_html
+from ddp_workbook.notebook.play import Play, RunResult, as_html
 
 FRAME = 0.3  # seconds from picture to picture
 
 
-class Live(Play):
+class LivePlayer(Play):
     """As `Play`, with `frame()`, the picture so far (or None), and buttons.
 
     `run` gets the values of the controls, and as `output` and `cancelled` what `run_ranks` takes by
@@ -24,7 +24,7 @@ class Live(Play):
         run: Callable,
         draw: Callable,
         frame: Callable,
-        buttons: Mapping[str, Callable[["Live"], None]],
+        buttons: Mapping[str, Callable[["LivePlayer"], None]],
         stills: Sequence[Mapping[str, Any]],
         **controls: Any,
     ) -> None:
@@ -38,7 +38,7 @@ class Live(Play):
     def _run(self, values: dict, output: io.StringIO, stop: threading.Event | None) -> Any:
         return self.run(output=output, cancelled=stop, **values)
 
-    def answer_to(self, values: dict[str, Any], stop: threading.Event | None = None) -> Answer:
+    def answer_to(self, values: dict[str, Any], stop: threading.Event | None = None) -> RunResult:
         """Run with these values; meanwhile the page shows how far it is."""
         ended = threading.Event()
         moving = threading.Thread(target=self._move, args=(ended,), daemon=True)

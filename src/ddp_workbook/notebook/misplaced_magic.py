@@ -7,7 +7,7 @@ SAYS = (
 )
 
 
-def tell(lines: list[str]) -> list[str]:
+def warn_misplaced_magic(lines: list[str]) -> list[str]:
     """An input transformer of IPython: such a cell becomes one that says what to do.
 
     `lines` are those of the cell, with their line ends; empty ones at its beginning are gone.

@@ -7,14 +7,14 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 
 CHECKOUT = Path(__file__).parents[3]
 FOLDER = CHECKOUT / "notebooks"
 FURTHER = "_further_"  # NN_further_<topic>: beside a chapter's page, for those who want more
 STATED = re.compile(r"\*teaching (\d+) min · exercises (\d+) min\*")
 EXERCISE = re.compile(r"%%exercise (\w+)\n?")
-ASKED = re.compile(r'predict\("(\w+)"\)$')  # a cell that asks a question
+PREDICT_CALL = re.compile(r'predict\("(\w+)"\)$')  # a cell that asks a question
 
 
 class BadPage(WorkbookError, ValueError):
@@ -121,7 +121,7 @@ def load(path: Path) -> dict:
 def save(path: Path, notebook: dict) -> None:
     """Write the notebook as Jupyter does. If that fails, raises BadPage and changes nothing."""
     try:
-        write_whole(path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
+        write_atomically(path, json.dumps(notebook, indent=1, ensure_ascii=False) + "\n")
     except OSError as error:
         raise BadPage(f"{path} cannot be written: {error.strerror}. Nothing was changed.") from None
 

@@ -25,12 +25,12 @@ from ddp_workbook.figures.player import player
 from ddp_workbook.figures.style import Picture, style
 from ddp_workbook.launcher import preconditions
 from ddp_workbook.launcher.calls import call_of
+from ddp_workbook.launcher.hang_detection import HangLimits
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.standstill import Limits
 from ddp_workbook.notebook.controls import control, text_of
 
 RECORD = "DDP_WORKBOOK_STILLS"  # set by whoever makes pages to read: they have no kernel to ask
-PATIENCE = 60.0  # seconds until a run is given up for which nothing proves that it hangs
+TIMEOUT_S = 60.0  # seconds until a run is given up for which nothing proves that it hangs
 MOST_LINES = 20  # printed lines that are shown
 ROW = ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0.2em 2em")
 REPORT = "border-left:4px solid #c30c45; padding-left:0.6em; white-space:pre-wrap; margin:0.3em 0"
@@ -47,7 +47,7 @@ PLAYERS: weakref.WeakSet["Play"] = weakref.WeakSet()  # an interrupt stops what 
 
 
 @dataclass
-class Answer:
+class RunResult:
     """What came of one run: a picture as HTML, or the error; and what was printed."""
 
     seconds: float = 0.0
@@ -86,7 +86,7 @@ class Play:
         self.controls = {name: control(name, given) for name, given in controls.items()}
         self.buttons: list[ipywidgets.Button] = []
         self.status, self.shown = ipywidgets.HTML(), ipywidgets.HTML()
-        self.answer = Answer()
+        self.answer = RunResult()
         self._lock, self._stop = threading.Lock(), threading.Event()
         self._wanted: dict[str, Any] | None = None
         self._thread: threading.Thread | None = None
@@ -157,9 +157,9 @@ class Play:
             if self._wanted is None:
                 self._show(values, answer)
 
-    def answer_to(self, values: dict[str, Any], stop: threading.Event | None = None) -> Answer:
+    def answer_to(self, values: dict[str, Any], stop: threading.Event | None = None) -> RunResult:
         """Run with these values and draw what came back."""
-        answer, output, begun = Answer(), io.StringIO(), time.perf_counter()
+        answer, output, begun = RunResult(), io.StringIO(), time.perf_counter()
         try:
             results = self._run(dict(values), output, stop)
             answer.seconds = time.perf_counter() - begun
@@ -176,13 +176,13 @@ class Play:
         if ranks is None:
             return self.run(**values)
         preconditions.check_folder()
-        limits, network = Limits(patience=PATIENCE), values.pop("network", None)
+        limits, network = HangLimits(patience=TIMEOUT_S), values.pop("network", None)
         call = call_of(self.run, (), values, ranks)
         return run_ranks(
             call,
             ranks,
             quiet=True,
-            by_evidence=limits,
+            hang_limits=limits,
             output=output,
             cancelled=stop,
             network=network,
@@ -190,7 +190,7 @@ class Play:
 
     # What the page shows
 
-    def _show(self, values: dict[str, Any], answer: Answer) -> None:
+    def _show(self, values: dict[str, Any], answer: RunResult) -> None:
         last = self.answer.picture
         if not answer.picture:
             answer.picture, answer.words = last, self.answer.words
@@ -201,7 +201,7 @@ class Play:
             picture = EARLIER.format(picture)
         self.shown.value = answer.report() + picture
 
-    def _status(self, values: Mapping[str, Any], answer: Answer | None = None) -> str:
+    def _status(self, values: Mapping[str, Any], answer: RunResult | None = None) -> str:
         ranks = values.get("ranks")
         who = "" if ranks is None else f"{ranks} rank{'s' * (ranks != 1)}"
         if answer is None:

@@ -11,16 +11,18 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddp_workbook.files import temporary_folder, temporary_folders, write_whole
+from ddp_workbook.files import temporary_folder, temporary_folders, write_atomically
 from ddp_workbook.questions.table import Answer, Question, find
 
 if TYPE_CHECKING:
-    from ddp_workbook.notebook.asked import Asked
+    from ddp_workbook.notebook.question_widget import QuestionWidget
 
 FOLDER = Path("work") / "predictions"
-SLIP = 5.0  # seconds in which another choice corrects a slip, and is no second thought
+CORRECTION_S = 5.0  # seconds in which another choice corrects a slip, and is no second thought
 ANSWERED: dict[str, Answer] = {}  # what this kernel has shown, also to those who made no guess
-IN_SIGHT: weakref.WeakSet[Asked] = weakref.WeakSet()  # they are told when their answer is shown
+IN_SIGHT: weakref.WeakSet[QuestionWidget] = (
+    weakref.WeakSet()
+)  # they are told when their answer is shown
 TOO_LATE = "The answer has been shown, so it is too late for a guess."
 NOT_KEPT = "It is kept until this kernel ends: {folder} cannot be written."
 
@@ -38,33 +40,35 @@ class Guess:
     answer: Answer | None = None
 
 
-def predict(name: str, guess: object = None) -> Asked:
+def predict(name: str, guess: object = None) -> QuestionWidget:
     """Ask the question: buttons or a field in JupyterLab, text elsewhere.
 
     With a `guess`, that is kept, as by a click: a number, or the letter of a choice. Until the
     answer is shown, a later guess takes the place of the earlier one. Raises QuestionError for an
     unknown name, and for a guess that is no answer to the question.
     """
-    from ddp_workbook.notebook.asked import Asked  # late: ranks import this module too
+    from ddp_workbook.notebook.question_widget import (
+        QuestionWidget,
+    )  # late: ranks import this module too
 
-    asked = Asked(find(name))
+    asked = QuestionWidget(find(name))
     if guess is not None:
         asked.take(guess)
     return asked
 
 
-def keep(question: Question, given: object) -> str:
+def save_guess(question: Question, given: object) -> str:
     """Keep a guess and tell the room, if one was joined; what a reader should know, else "".
 
     Raises QuestionError for what is no answer to the question.
     """
     name, answer = question.name, question.answer(given)
-    before = kept(name)
+    before = load_guess(name)
     if is_answered(name, before):
         return "" if before and before.now == answer else TOO_LATE
     if before is None:
         guess = Guess(answer, answer, time.time())
-    elif time.time() - before.made < SLIP:
+    elif time.time() - before.made < CORRECTION_S:
         guess = replace(before, first=answer, now=answer)
     else:
         guess = replace(before, now=answer)
@@ -102,7 +106,7 @@ def settle(question: Question, answer: Answer | None) -> Revealed:
     """Note that this answer was shown; it is the one of the table if None."""
     answer = question.answer(question.right if answer is None else answer)
     ANSWERED[question.name] = answer
-    guess = kept(question.name)
+    guess = load_guess(question.name)
     if guess and guess.answer != answer:
         guess = replace(guess, answer=answer)
         _save(question.name, guess)
@@ -145,7 +149,7 @@ class Revealed:
         return f'<p style="{style}"><strong>{first}</strong> {rest}</p>'
 
 
-def kept(name: str) -> Guess | None:
+def load_guess(name: str) -> Guess | None:
     """The guess under `name`; None if there is none, or its file is damaged."""
     for folder in (*temporary_folders(), Path.cwd()):  # where `_save` writes if it must, first
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -157,9 +161,9 @@ def _save(name: str, guess: Guess) -> str:
     """Write the guess; what a reader should know if their folder does not take it, else ""."""
     text = json.dumps(asdict(guess))
     try:
-        write_whole(_file(Path.cwd(), name), text)
+        write_atomically(_file(Path.cwd(), name), text)
     except OSError:  # read-only, or full
-        write_whole(_file(temporary_folder(), name), text)
+        write_atomically(_file(temporary_folder(), name), text)
         return NOT_KEPT.format(folder=FOLDER.absolute())
     return ""
 

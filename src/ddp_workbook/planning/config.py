@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from ddp_workbook.planning.decoder import GPT, DecoderShape, Experts, Latent
-from ddp_workbook.planning.sizes import PlanRefused, in_count
+from ddp_workbook.planning.sizes import PlanRefused, format_count
 
 # How configs spell a number. A refusal asks for the first name.
 NAMES = {
@@ -113,7 +113,7 @@ def of_config(config: Any, fields: Mapping[str, Any]) -> DecoderShape:
     )
     if shape.name:
         return shape
-    called = f"{in_count(shape.parameters)} {kind}".replace(" B", "B").replace(" M", "M")
+    called = f"{format_count(shape.parameters)} {kind}".replace(" B", "B").replace(" M", "M")
     return replace(shape, name=called)
 
 

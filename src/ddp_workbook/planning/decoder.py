@@ -8,7 +8,7 @@ from math import prod
 from typing import Any
 
 from ddp_workbook.planning.shards import Shape, Unit, Units, numel, of_each
-from ddp_workbook.planning.sizes import PlanRefused, in_count, parameter_count, squeezed
+from ddp_workbook.planning.sizes import PlanRefused, format_count, parameter_count, squeezed
 
 SMALLEST, LARGEST = 10**8, 2 * 10**12  # parameters
 
@@ -276,7 +276,7 @@ def of_size(parameters: int) -> DecoderShape:
         heads = width // (128 if width >= 2048 else 64)
         kv_heads = max(part for part in range(1, 9) if heads % part == 0)
         vocabulary = 50257 if small else 128256
-        name = f"{in_count(parameters).replace(' ', '')} like Llama 3"
+        name = f"{format_count(parameters).replace(' ', '')} like Llama 3"
         sizes = 1, width, heads, kv_heads, 7 * width // 2, vocabulary
         one = DecoderShape(name, *sizes, tied=parameters < 4 * 10**9)
         each = sum(map(prod, one.block()))

@@ -27,7 +27,7 @@ PARTS = (
 
 
 @dataclass(frozen=True)
-class Ledger:
+class MemoryEstimate:
     """Bytes on one rank, by part.
 
     parameters, gradients, optimizer
@@ -121,19 +121,19 @@ class Policy:
         return number
 
 
-def one_process(units: Units, dtype: torch.dtype = FLOAT) -> Ledger:
+def one_process(units: Units, dtype: torch.dtype = FLOAT) -> MemoryEstimate:
     """A single process: it holds everything once and sends nothing."""
     whole = numel(units) * dtype.itemsize
-    return Ledger(whole, whole, ADAMW * whole + counters(units))
+    return MemoryEstimate(whole, whole, ADAMW * whole + counters(units))
 
 
-def ddp(units: Units, dtype: torch.dtype = FLOAT) -> Ledger:
+def ddp(units: Units, dtype: torch.dtype = FLOAT) -> MemoryEstimate:
     """DistributedDataParallel: every rank holds everything, whatever the number of ranks."""
     alone = one_process(units, dtype)
     return replace(alone, buckets=alone.gradients)
 
 
-def zero_1(units: Units, ranks: int, rank: int = 0) -> Ledger:
+def zero_1(units: Units, ranks: int, rank: int = 0) -> MemoryEstimate:
     """DDP with ZeroRedundancyOptimizer: a rank has the optimizer state of its tensors only."""
     mine = [zero_1_parts(units, ranks)[rank]]
     state = ADAMW * numel(mine) * FLOAT.itemsize + counters(mine)
@@ -147,7 +147,7 @@ def fully_sharded(
     *,
     how: Policy = Policy(),
     offload: bool = False,
-) -> Ledger:
+) -> MemoryEstimate:
     """`fully_shard` on each unit: a rank keeps 1/N of everything, and whole units for a moment.
 
     With HSDP `ranks` are those that share one model, whatever the number of copies: more replicas
@@ -159,7 +159,7 @@ def fully_sharded(
     mine = of_each(units, lambda unit: sum(shard_numel(s, ranks, rank) for s in unit))
     state = ADAMW * size * sum(mine) + counters(units)
     whole = sum(unsharded(units, ranks, how).values())
-    return Ledger(kept, kept, state, unsharded=whole, offloaded=offload)
+    return MemoryEstimate(kept, kept, state, unsharded=whole, offloaded=offload)
 
 
 def counters(units: Units) -> int:

@@ -71,7 +71,7 @@ GPUS = (
 NVLINK_STEP, PCIE_STEP, NETWORK_STEP = 3.4 * MICROSECOND, 5.7 * MICROSECOND, 14 * MICROSECOND
 CALL = 8.4 * MICROSECOND  # and the base cost of a call: baseLat, ring, Simple
 
-INSIDE = (
+INTRA_NODE_LINKS = (
     Link("NVLink 2", 150 * GB, NVLINK_STEP, "NVIDIA, V100 datasheet, 2020: 300 GB/s both ways"),
     Link("NVLink 3", 300 * GB, NVLINK_STEP, "NVIDIA, A100 datasheet, 2021: 600 GB/s both ways"),
     Link("NVLink 4", 450 * GB, NVLINK_STEP, "NVIDIA, H100 datasheet, 2023: 900 GB/s both ways"),
@@ -84,7 +84,7 @@ INSIDE = (
     Link("PCIe 4", 31.5 * GB, PCIE_STEP, "PCI-SIG, PCIe 4.0, 2017: 16 lanes, 16 GT/s, 128b/130b"),
     Link("PCIe 5", 63 * GB, PCIE_STEP, "PCI-SIG, PCIe 5.0, 2019: 16 lanes, 32 GT/s, 128b/130b"),
 )  # fmt: skip
-BETWEEN = (
+INTER_NODE_LINKS = (
     Link(
         "InfiniBand HDR", 200 * GBIT, NETWORK_STEP,
         "NVIDIA, DGX A100 datasheet, 2020: eight ports of 200 Gb/s for eight GPUs",

@@ -12,12 +12,12 @@ from ddp_workbook.planning import formulas
 from ddp_workbook.planning.activations import at_the_loss as saved_at_the_loss
 from ddp_workbook.planning.activations import in_backward
 from ddp_workbook.planning.decoder import DecoderShape, decoder_shape
-from ddp_workbook.planning.formulas import PARTS, Ledger, Pieces, Policy
+from ddp_workbook.planning.formulas import PARTS, MemoryEstimate, Pieces, Policy
 from ddp_workbook.planning.hardware import (
-    BETWEEN,
     COMPUTE_SHARE,
     GPUS,
-    INSIDE,
+    INTER_NODE_LINKS,
+    INTRA_NODE_LINKS,
     LINK_SHARE,
     named,
 )
@@ -44,10 +44,10 @@ from ddp_workbook.planning.settings import (
 )
 from ddp_workbook.planning.shards import Units
 from ddp_workbook.planning.sizes import (
-    in_bytes,
-    in_count,
-    in_gb,
-    in_seconds,
+    format_bytes,
+    format_count,
+    format_gb,
+    format_seconds,
     one_of,
     squeezed,
     whole_number,
@@ -63,7 +63,7 @@ class Plan:
     """The result of `plan`; `print` it for a page in words.
 
     ledger
-        Bytes on the fullest rank, by part (`formulas.Ledger`), at the worse of two moments.
+        Bytes on the fullest rank, by part (`formulas.MemoryEstimate`), at the worse of two moments.
     moment
         That moment: "the loss", when activations peak, or "backward", when most pieces are whole.
         Gradients count in both: FSDP2 makes them in a stream of its own, and the allocator keeps
@@ -81,7 +81,7 @@ class Plan:
 
     shape: DecoderShape
     settings: Settings
-    ledger: Ledger
+    ledger: MemoryEstimate
     moment: str
     whole: Mapping[str, int]
     messages: tuple[Message, ...]
@@ -151,9 +151,9 @@ class Plan:
     @property
     def verdict(self) -> str:
         """Whether it fits, in a sentence; if not, what would."""
-        memory = in_gb(self.settings.memory)
+        memory = format_gb(self.settings.memory)
         if self.fits:
-            words = f"fits: {in_bytes(self.ledger.device)} of {memory} ({self.times:.0%})"
+            words = f"fits: {format_bytes(self.ledger.device)} of {memory} ({self.times:.0%})"
             barely = "; barely, because CUDA, NCCL and the allocator need some as well"
             return words + (barely if self.times > TIGHT else "")
         ways = "; ".join(self.would_fit) or "nothing that plan knows; it needs pipeline parallelism"
@@ -162,23 +162,23 @@ class Plan:
     @property
     def bound(self) -> str:
         """What a step is bound by, in a sentence."""
-        parts = [f"{in_seconds(seconds)} of {name}" for name, seconds in self.bounds.items()]
+        parts = [f"{format_seconds(seconds)} of {name}" for name, seconds in self.bounds.items()]
         if not self.messages:
             parts[1] = "nothing is sent"
         if self.tensor_seconds:
-            parts.append(f"{in_seconds(self.tensor_seconds)} of tensor parallelism on top")
+            parts.append(f"{format_seconds(self.tensor_seconds)} of tensor parallelism on top")
         return f"bound by {self.bound_by}: {', '.join(parts)}"
 
     def __str__(self) -> str:
-        parts = [f"  {part:<13}{in_bytes(size):>9}" for part, size in self.on_gpu.items()]
+        parts = [f"  {part:<13}{format_bytes(size):>9}" for part, size in self.on_gpu.items()]
         if self.ledger.host:
-            node = f"{in_bytes(self.host_memory)} on the host of a node"
+            node = f"{format_bytes(self.host_memory)} on the host of a node"
             parts.append(
-                f"  on the host  {in_bytes(self.ledger.host):>9}, not counted below; {node}"
+                f"  on the host  {format_bytes(self.ledger.host):>9}, not counted below; {node}"
             )
         calls = [
             f"  {c.calls:>5} {c.op:<15} in {c.when:<14} "
-            f"{in_bytes(c.bytes):>8} handed in, {in_bytes(c.received):>8} received"
+            f"{format_bytes(c.bytes):>8} handed in, {format_bytes(c.received):>8} received"
             for c in self.calls.itertuples()
         ]
         speed = f"At best {self.tokens_per_second:,.0f} tokens/s on each GPU"
@@ -188,7 +188,7 @@ class Plan:
                 "",
                 f"Bytes on each GPU at the worst moment, {self.moment}",
                 *parts,
-                f"  {'together':<13}{in_bytes(self.ledger.device):>9}",
+                f"  {'together':<13}{format_bytes(self.ledger.device):>9}",
                 "",
                 "Calls of a step on each GPU",
                 *(calls or ["  none"]),
@@ -256,15 +256,15 @@ def plan(
     gpu, link, inside, gpus_per_node
         "V100", "A100 40GB", "A100", "L40S", "H100", "H200", "B200", "MI300X", "RTX 4090"; between
         nodes "InfiniBand NDR" or "HDR", "Ethernet 100G", "25G", "10G"; in a node one of
-        `hardware.INSIDE`, by default the usual one of `gpu`.
+        `hardware.INTRA_NODE_LINKS`, by default the usual one of `gpu`.
 
     Shards are torch's own arithmetic, and tests compare bytes and calls with real steps. Raises
     PlanRefused (a ValueError) for arguments that make no sense, with a remedy.
     """
     shape = decoder_shape(parameters, fields)
     device = named(GPUS, one_of(gpu, "gpu", [one.name for one in GPUS]))
-    between = named(BETWEEN, one_of(link, "link", [one.name for one in BETWEEN]))
-    in_node = one_of(inside or device.inside, "inside", [one.name for one in INSIDE])
+    between = named(INTER_NODE_LINKS, one_of(link, "link", [one.name for one in INTER_NODE_LINKS]))
+    in_node = one_of(inside or device.inside, "inside", [one.name for one in INTRA_NODE_LINKS])
     gpus = whole_number(gpus, "gpus", most=MOST_GPUS)
     gpus_per_node = whole_number(gpus_per_node, "gpus_per_node", most=1024)
     strategy = ALIASES.get(squeezed(str(strategy)), strategy)
@@ -288,7 +288,7 @@ def plan(
         split_root=split_root,
         accumulate=micro_batches(global_batch, batch, gpus // tensor),
         gpu=device,
-        cluster=Cluster(named(INSIDE, in_node), between, gpus_per_node),
+        cluster=Cluster(named(INTRA_NODE_LINKS, in_node), between, gpus_per_node),
     )
     check(settings)
     found = estimate(shape, settings)
@@ -330,7 +330,7 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
         on_the_network(messages, settings),
         on_the_network(shared, settings),
         copied(moments[moment], settings)
-        / (LINK_SHARE * named(INSIDE, settings.gpu.host).bytes_per_second),
+        / (LINK_SHARE * named(INTRA_NODE_LINKS, settings.gpu.host).bytes_per_second),
     )
 
 
@@ -344,7 +344,7 @@ def on_the_network(messages: list[Message], settings: Settings) -> float:
     return sum(call.times * call_seconds(call, settings.cluster) for call in messages)
 
 
-def copied(ledger: Ledger, settings: Settings) -> int:
+def copied(ledger: MemoryEstimate, settings: Settings) -> int:
     """Bytes between GPU and host in a step with CPU offload: fp32 shards for each all-gather, and
     back their gradients."""
     gathers = 2 if Policy(settings.reshard_after_forward).reshard_to(settings.shards) else 1
@@ -354,7 +354,7 @@ def copied(ledger: Ledger, settings: Settings) -> int:
 
 def sharded(
     units: Units, shape: DecoderShape, settings: Settings
-) -> tuple[Ledger, list[Message], Pieces, int]:
+) -> tuple[MemoryEstimate, list[Message], Pieces, int]:
     """Ledger and calls of `fully_shard`, its full-size pieces at most, and bytes at the loss."""
     how, shards = settings.policy(shape), settings.shards
     kinds = formulas.fully_sharded(units, shards, offload=settings.offload, how=how)
@@ -366,7 +366,7 @@ def sharded(
 
 def replicated(
     units: Units, shape: DecoderShape, settings: Settings
-) -> tuple[Ledger, list[Message]]:
+) -> tuple[MemoryEstimate, list[Message]]:
     """Ledger and calls of DDP and ZeRO-1, with autocast for bf16.
 
     They send once a step: all micro-batches but the last run under `no_sync`.
@@ -484,13 +484,13 @@ def title(shape: DecoderShape, settings: Settings) -> str:
         *["CPU offload"] * settings.offload,
         *(checkpoint[kept] for kept in [settings.checkpoint] if kept),
     ]
-    active = f" ({in_count(shape.active)} active)" if shape.experts else ""
+    active = f" ({format_count(shape.active)} active)" if shape.experts else ""
     micro = f"{settings.accumulate} x " if settings.accumulate > 1 else ""
     where = "on each" if settings.tensor == 1 else f"on each {settings.tensor}"
     plural = "GPU" if settings.gpus == 1 else "GPUs"
     return (
-        f"{shape.name}: {in_count(shape.parameters)} parameters{active}, {shape.layers} blocks; "
-        f"{', '.join(policies)}\n"
-        f"{settings.gpus:,} {plural} ({settings.gpu.name}, {in_gb(settings.memory)}){nodes}; "
+        f"{shape.name}: {format_count(shape.parameters)} parameters{active}, {shape.layers} "
+        f"blocks; {', '.join(policies)}\n"
+        f"{settings.gpus:,} {plural} ({settings.gpu.name}, {format_gb(settings.memory)}){nodes}; "
         f"{micro}{settings.batch} x {settings.sequence:,} tokens {where}"
     )

@@ -30,7 +30,7 @@ TREE_INSIDE, TREE_BETWEEN, TREE_CALL = 1.2 * MICROSECOND, 8.5 * MICROSECOND, 4.4
 TREE_SHARE = 0.9 * 0.915
 
 
-class Network(Protocol):
+class NetworkModel(Protocol):
     """Anything that can tell how long an all-reduce takes."""
 
     def seconds(self, ranks: int, size: float) -> float:
@@ -110,19 +110,19 @@ class Job:
 
     def compute(self, ranks: int, rows: float) -> float:
         """Seconds of forward and backward for `rows` rows on each of `ranks` ranks."""
-        return crowding(ranks, self.cores) * (self.fixed + self.per_row * rows)
+        return oversubscription(ranks, self.cores) * (self.fixed + self.per_row * rows)
 
     def overlap(self, ranks: int) -> float:
         """The share of ranks with a second core to send on; 1 if each rank has its own cores."""
         return 1.0 if self.cores is None else min(1.0, max(0.0, self.cores / ranks - 1))
 
 
-def crowding(ranks: float, cores: int | None) -> float:
+def oversubscription(ranks: float, cores: int | None) -> float:
     """How many ranks share a core; 1 if each has its own."""
     return max(1.0, ranks / cores) if cores else 1.0
 
 
-class Sent(NamedTuple):
+class BucketTiming(NamedTuple):
     """A bucket on its way: seconds since forward began."""
 
     ready: float
@@ -140,34 +140,36 @@ class Step(NamedTuple):
     update: float
 
 
-def timeline(job: Job, network: Network, ranks: int, rows: float) -> list[Sent]:
+def bucket_timings(job: Job, network: NetworkModel, ranks: int, rows: float) -> list[BucketTiming]:
     """When each bucket is ready, starts and ends: one all-reduce at a time, in order."""
     compute, done, end, sent = job.compute(ranks, rows), 0.0, 0.0, []
     for size in job.buckets:
         done += size
         ready = compute * (FORWARD + (1 - FORWARD) * done / job.size)
         start = max(ready, end)
-        end = start + crowding(ranks, job.cores) * network.seconds(ranks, size)
-        sent.append(Sent(ready, start, end))
+        end = start + oversubscription(ranks, job.cores) * network.seconds(ranks, size)
+        sent.append(BucketTiming(ready, start, end))
     return sent
 
 
-def predict_step(job: Job, network: Network, ranks: int, rows: float) -> Step:
+def predict_step(job: Job, network: NetworkModel, ranks: int, rows: float) -> Step:
     """The step of `ranks` ranks with `rows` rows each, with overlap.
 
     Raises ValueError for less than one rank, and for a job without gradients.
     """
     if ranks < 1 or job.size <= 0:
         raise ValueError(f"{ranks} ranks with {job.size} bytes of gradients: nothing to predict.")
-    compute, update = job.compute(ranks, rows), job.update * crowding(ranks, job.cores)
-    sent = timeline(job, network, ranks, rows) if ranks > 1 else []
+    compute, update = job.compute(ranks, rows), job.update * oversubscription(ranks, job.cores)
+    sent = bucket_timings(job, network, ranks, rows) if ranks > 1 else []
     communication, share = sum(one.end - one.start for one in sent), job.overlap(ranks)
     after = max([compute, *(one.end for one in sent)]) - compute  # if all of it may overlap
     exposed = share * after + (1 - share) * communication
     return Step(compute + exposed + update, compute, communication, exposed, update)
 
 
-def weak_scaling(job: Job, network: Network, rows: float, ranks: Iterable[int]) -> pd.DataFrame:
+def weak_scaling(
+    job: Job, network: NetworkModel, rows: float, ranks: Iterable[int]
+) -> pd.DataFrame:
     """Each rank has `rows` rows, so the batch grows with the ranks; a row of the table for each N.
 
     Columns: ranks, rows (of a rank), batch, compute, communication, exposed, seconds,
@@ -177,14 +179,16 @@ def weak_scaling(job: Job, network: Network, rows: float, ranks: Iterable[int]) 
     return _table(job, network, [(n, rows) for n in ranks], alone)
 
 
-def strong_scaling(job: Job, network: Network, batch: float, ranks: Iterable[int]) -> pd.DataFrame:
+def strong_scaling(
+    job: Job, network: NetworkModel, batch: float, ranks: Iterable[int]
+) -> pd.DataFrame:
     """The batch is fixed, so each rank's share shrinks; columns as in `weak_scaling`."""
     alone = predict_step(job, network, 1, batch).seconds / batch
     return _table(job, network, [(n, batch / n) for n in ranks], alone)
 
 
 def _table(
-    job: Job, network: Network, sizes: list[tuple[int, float]], a_sample_alone: float
+    job: Job, network: NetworkModel, sizes: list[tuple[int, float]], a_sample_alone: float
 ) -> pd.DataFrame:
     steps = [predict_step(job, network, *size)._asdict() for size in sizes]
     frame = pd.DataFrame(sizes, columns=["ranks", "rows"]).join(pd.DataFrame(steps))
@@ -256,7 +260,7 @@ def fit_ring(timings: pd.DataFrame, cores: int | None = None) -> tuple[Ring, np.
     With `cores`, ranks that share one take longer.
     """
     ranks, size = timings["ranks"].to_numpy(float), timings["bytes"].to_numpy(float)
-    messages = 2 * (ranks - 1) * crowded(ranks, cores)
+    messages = 2 * (ranks - 1) * oversubscription_of_each(ranks, cores)
     terms = {"alpha": messages, "beta": messages / ranks * size}
     fit = least_squares(terms, timings["seconds"])
     return Ring(**fit.coefficients), fit.residuals
@@ -267,12 +271,12 @@ def fit_compute(timings: pd.DataFrame, cores: int | None = None) -> tuple[dict, 
 
     Columns ranks, rows (of a rank) and seconds; with `cores`, ranks that share one take longer.
     """
-    longer = crowded(timings["ranks"], cores)
+    longer = oversubscription_of_each(timings["ranks"], cores)
     terms = {"fixed": longer, "per_row": longer * timings["rows"].to_numpy(float)}
     fit = least_squares(terms, timings["seconds"])
     return fit.coefficients, fit.residuals
 
 
-def crowded(ranks: Iterable[float], cores: int | None) -> np.ndarray:
-    """`crowding` of each of these numbers of ranks."""
-    return np.array([crowding(n, cores) for n in ranks])
+def oversubscription_of_each(ranks: Iterable[float], cores: int | None) -> np.ndarray:
+    """`oversubscription` of each of these numbers of ranks."""
+    return np.array([oversubscription(n, cores) for n in ranks])

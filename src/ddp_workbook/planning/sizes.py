@@ -7,7 +7,7 @@ from ddp_workbook.errors import WorkbookError
 
 COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
-LEAST, MOST = 10**8, 10**13  # bytes of memory that a GPU may have
+MIN_GPU_BYTES, MAX_GPU_BYTES = 10**8, 10**13  # bytes of memory that a GPU may have
 WRITTEN = re.compile(r"\s*([+-]?[\d_,]*\.?\d+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
 
 
@@ -35,7 +35,7 @@ def byte_count(text: str | int | float, name: str = "memory") -> int:
     """
     number, unit = split(text, name, 'such as "80GB"')
     known = {key.lower(): size for key, size in BYTES.items()}
-    if not unit and abs(number) < LEAST:
+    if not unit and abs(number) < MIN_GPU_BYTES:
         raise PlanRefused(f'{name}={text!r} has no unit. Write "{number:g}GB", if you mean that.')
     if unit and unit.lower() not in known:
         close = difflib.get_close_matches(unit, BYTES, n=1, cutoff=0.3)
@@ -45,7 +45,7 @@ def byte_count(text: str | int | float, name: str = "memory") -> int:
             "Units are GB (10^9 bytes), GiB (2^30), and M or T in place of G."
         )
     size = positive(number * known.get(unit.lower(), 1), text, name)
-    if not LEAST <= size <= MOST:
+    if not MIN_GPU_BYTES <= size <= MAX_GPU_BYTES:
         raise PlanRefused(f"{name}={text!r}: no GPU has that; GPUs have 0.1 GB to 10 TB.")
     return size
 
@@ -72,22 +72,22 @@ def one_of(value: object, name: str, known: list[str]) -> str:
     raise PlanRefused(f"{name}={value!r} is not known.{guess} There are: {', '.join(known)}.")
 
 
-def in_bytes(size: float) -> str:
+def format_bytes(size: float) -> str:
     """Bytes for people: 12.3 GB, in powers of ten as vendors count them."""
     return scaled(size, {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}) or f"{size:.0f} bytes"
 
 
-def in_gb(size: float) -> str:
+def format_gb(size: float) -> str:
     """A GPU's memory as its vendor writes it: 80 GB, 85.9 GB."""
     return f"{size / 1e9:.3g} GB"
 
 
-def in_count(number: float) -> str:
+def format_count(number: float) -> str:
     """A number of parameters for people: 70.6 B."""
     return scaled(number, {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}) or f"{number:.0f}"
 
 
-def in_seconds(seconds: float) -> str:
+def format_seconds(seconds: float) -> str:
     """Seconds for people: 1.23 s, 45.0 ms."""
     return scaled(seconds, {"s": 1.0}) or f"{three_digits(seconds * 1e3)} ms"
 

@@ -43,11 +43,11 @@ class Checkpointer:
             failed = ", ".join(f"rank {rank}: {one[0]}" for rank, one in error.failures.items())
         written = [] if failed else new.glob(f"__{dist.get_rank()}_*")
         sums: list = [None] * dist.get_world_size()
-        dist.all_gather_object(sums, {file.name: check_sum(file) for file in written})
+        dist.all_gather_object(sums, {file.name: checksum(file) for file in written})
         if dist.get_rank() == 0:
             try:
                 if not failed:
-                    sums.append({".metadata": check_sum(new / ".metadata")})
+                    sums.append({".metadata": checksum(new / ".metadata")})
                     with (new / SUMS).open("w") as file:
                         json.dump({name: one for some in sums for name, one in some.items()}, file)
                         file.flush()
@@ -126,7 +126,7 @@ def is_whole(save: Path) -> bool:
     rank, ranks = dist.get_rank(), dist.get_world_size()
     try:
         sums = sorted(json.loads((save / SUMS).read_text()).items())
-        wrong = [name for name, right in sums[rank::ranks] if check_sum(save / name) != right]
+        wrong = [name for name, right in sums[rank::ranks] if checksum(save / name) != right]
     except (OSError, ValueError) as error:
         wrong = [str(error)]
     found: list = [None] * ranks
@@ -137,7 +137,7 @@ def is_whole(save: Path) -> bool:
     return not any(found)
 
 
-def check_sum(file: Path) -> str:
+def checksum(file: Path) -> str:
     """Of what the disk has, 16 hexadecimal digits."""
     with file.open("rb") as content:
         return hashlib.file_digest(content, "sha256").hexdigest()[:16]

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from ddp_workbook.chapters import checkpointing, locking, stopping
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 from ddp_workbook.program import checkpoints_sharded, sharded, task
 
 HERE = Path(__file__).parent
@@ -117,7 +117,7 @@ def write(folder: Path, strategy: str = "ddp", cluster: str = "slurm") -> list[P
                 f"{folder} is there already, and not empty. Give the name of a new folder."
             )
         folder.mkdir(parents=True, exist_ok=True)
-        return [write_whole(folder / name, text) for name, text in texts.items()]
+        return [write_atomically(folder / name, text) for name, text in texts.items()]
     except OSError as error:
         raise NewRefused(
             f"{folder} cannot be written: {error.strerror}. Give another folder."

@@ -32,6 +32,6 @@ def loss_of(model: nn.Module, batch: list[Tensor], device: torch.device) -> Tens
     return F.cross_entropy(model(inputs), labels)
 
 
-def share_of_lr(step: int, steps: int, warm_up: int) -> float:
+def lr_factor(step: int, steps: int, warm_up: int) -> float:
     """The learning rate of a step, as a share of --lr: warm-up, times a cosine down to 0."""
     return min(1, (step + 1) / max(1, warm_up)) * (1 + math.cos(math.pi * step / steps)) / 2

@@ -13,10 +13,10 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.chapters.checkpointing import Checkpointer
-from ddp_workbook.chapters.stopping import listen, told_to_stop
-from ddp_workbook.program.task import loss_of, make_data, make_model, share_of_lr
+from ddp_workbook.chapters.stopping import listen, stop_requested
+from ddp_workbook.program.task import loss_of, lr_factor, make_data, make_model
 
-ASK = 10  # steps from question to question whether a rank was told to stop
+STOP_CHECK_INTERVAL = 10  # steps from question to question whether a rank was told to stop
 
 
 def arguments() -> argparse.Namespace:
@@ -71,7 +71,7 @@ def main() -> None:
     steps = min(args.steps, len(loader) // args.accumulate)  # of an epoch
     if steps < 1:
         raise SystemExit(f"{len(data)} samples are too few for one step of --batch {args.batch}")
-    checkpointer, heard = Checkpointer(args.saved, model, optimizer), listen()
+    checkpointer, signals = Checkpointer(args.saved, model, optimizer), listen()
     start = checkpointer.load()["step"]
     if start and rank == 0:
         print(f"{args.saved}: {start} of {args.epochs * steps} steps are done", flush=True)
@@ -92,10 +92,10 @@ def main() -> None:
                 total += loss.detach()
             nn.utils.clip_grad_norm_(model.parameters(), args.clip)
             for group in optimizer.param_groups:
-                group["lr"] = args.lr * share_of_lr(step, steps * args.epochs, args.warm_up)
+                group["lr"] = args.lr * lr_factor(step, steps * args.epochs, args.warm_up)
             optimizer.step()
             optimizer.zero_grad()
-            if (step + 1) % ASK == 0 and told_to_stop(heard, device):
+            if (step + 1) % STOP_CHECK_INTERVAL == 0 and stop_requested(signals, device):
                 checkpointer.save(step + 1)
                 if rank == 0:
                     print(f"told to stop: saved after {step + 1} steps", flush=True)

@@ -8,11 +8,16 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.progress_board.shared import LARGEST, Attendee, ExerciseProgress, parsed
+from ddp_workbook.progress_board.attendee_news import (
+    MAX_NEWS_BYTES,
+    Attendee,
+    ExerciseProgress,
+    parsed,
+)
 from ddp_workbook.questions.table import Answer, Question, all_questions
 
 MANY = 3  # attempts that did not pass, after which somebody counts as stuck
-LONG = 10 * 60  # seconds since the first attempt, after which they do, too
+STUCK_AFTER_S = 10 * 60  # seconds since the first attempt, after which they do, too
 GIVEN_UP = 30 * 60  # seconds without an attempt, after which they have gone on
 EARLIER = 6 * 3600  # seconds without a sign, after which somebody is not in the room today
 
@@ -105,7 +110,7 @@ class Board:
         """After many attempts, or a long time, unless they have gone on to something else."""
         if work.state == "solved" or self.now - work.time > GIVEN_UP:
             return False
-        return work.attempts >= MANY or self.now - work.began > LONG
+        return work.attempts >= MANY or self.now - work.began > STUCK_AFTER_S
 
     def news(self) -> Iterator[tuple[str, str, ExerciseProgress]]:
         """(who, exercise, progress) of all who are there."""
@@ -167,4 +172,4 @@ def named_apart(attendees: list[Attendee]) -> list[Attendee]:
 def read_attendee(path: Path) -> Attendee:
     """One file, in times of the clock that stamped it. Raises OSError or ValueError."""
     with path.open("rb") as file:
-        return parsed(file.read(LARGEST + 1)).by_the_clock(path.stat().st_mtime)
+        return parsed(file.read(MAX_NEWS_BYTES + 1)).by_the_clock(path.stat().st_mtime)

@@ -6,10 +6,10 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 
 READABLE = 0o644  # by the instructor, whatever this account's umask is
-PATIENCE = 5.0  # seconds for an answer
+TIMEOUT_S = 5.0  # seconds for an answer
 ANSWERS = {  # status of the server -> why the news were not taken
     401: "the code is not this room's",
     404: "what answers there is not a room",
@@ -33,7 +33,7 @@ class Folder:
         if not self.room.is_dir():  # do not make it again: it may be a disk that is not mounted now
             return f"{self.room} is not there"
         try:
-            own = write_whole(self.file, text)
+            own = write_atomically(self.file, text)
             with contextlib.suppress(OSError):  # not every file system has permissions
                 own.chmod(READABLE)
         except OSError as error:
@@ -70,10 +70,10 @@ class Server:
         if where.scheme == "https":
             secure = ssl.create_default_context()
             asking: http.client.HTTPConnection = http.client.HTTPSConnection(
-                host, port, timeout=PATIENCE, context=secure
+                host, port, timeout=TIMEOUT_S, context=secure
             )
         else:
-            asking = http.client.HTTPConnection(host, port, timeout=PATIENCE)
+            asking = http.client.HTTPConnection(host, port, timeout=TIMEOUT_S)
         headers = {"Authorization": f"Bearer {self.code}", "Content-Type": "application/json"}
         body = text.encode("utf-8") if text is not None else None
         try:

@@ -7,10 +7,10 @@ from collections.abc import Callable
 
 FIRST, LONGEST = 1.0, 30.0  # seconds until the next try: doubled, up to the second number
 BETWEEN = 0.05  # seconds at least between two deliveries: what happens meanwhile goes with the next
-AT_THE_END = 1.0  # seconds that a kernel waits for the last news as it ends
+EXIT_WAIT_S = 1.0  # seconds that a kernel waits for the last news as it ends
 
 
-class Delivery:
+class BackgroundSender:
     """One thread that calls `send`, which returns a reason to try again, or ""."""
 
     def __init__(self, send: Callable[[], str]):
@@ -39,7 +39,7 @@ class Delivery:
     def finish(self) -> None:
         """Wait a little for what is not delivered yet."""
         with self.changed:
-            self.changed.wait_for(lambda: self.delivered >= self.asked, AT_THE_END)
+            self.changed.wait_for(lambda: self.delivered >= self.asked, EXIT_WAIT_S)
 
     def run(self) -> None:
         """Deliver for as long as the process lives."""

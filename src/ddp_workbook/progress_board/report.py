@@ -17,17 +17,23 @@ from pathlib import Path
 from typing import Any
 
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
+from ddp_workbook.progress_board.attendee_news import (
+    Attendee,
+    parse_guess,
+    progress,
+    shown_name,
+    word,
+)
 from ddp_workbook.progress_board.connection import Folder, Server, readable_address
-from ddp_workbook.progress_board.delivery import Delivery
-from ddp_workbook.progress_board.shared import Attendee, guessed, progress, shown_name, word
+from ddp_workbook.progress_board.delivery import BackgroundSender
 
 VARIABLE = "WORKBOOK_ROOM"
 OWN = Path("work") / "room"
 GUESSES = OWN / "guesses"
 JOINED, PAGE = "joined.json", "page.json"
 SENDING = threading.Lock()  # leaving waits for news that are on their way
-AT_MOST = 0.5  # seconds that a verdict waits to hear whether the room has it
+VERDICT_WAIT_S = 0.5  # seconds that a verdict waits to hear whether the room has it
 HEARTBEAT = 20.0  # seconds between two signs of somebody who runs cells
 LOST = (
     "The room cannot be reached now, so the instructor does not see this yet: {why}. Nothing is "
@@ -162,7 +168,7 @@ def note_verdict(exercise: str, state: str, advice: str) -> str:
         _save(f"{exercise}.json", news)
     except OSError as error:
         return f"{OWN.absolute()} cannot be written: {error.strerror}. The room misses this news."
-    problem = DELIVERY.soon(AT_MOST)
+    problem = DELIVERY.soon(VERDICT_WAIT_S)
     return LOST.format(why=problem) if problem else ""
 
 
@@ -192,7 +198,7 @@ def known(joined: dict[str, Any]) -> Attendee:
     exercises, guesses = {}, {}
     for path in GUESSES.glob("*.json"):
         with contextlib.suppress(ValueError, KeyError, TypeError):
-            guesses[word(path.stem)] = guessed(_read(path))
+            guesses[word(path.stem)] = parse_guess(_read(path))
     for path in OWN.glob("*.json"):
         if path.name not in (JOINED, PAGE):
             with contextlib.suppress(ValueError, KeyError, TypeError):
@@ -210,7 +216,7 @@ def _connection(joined: dict[str, Any]) -> Folder | Server:
 
 
 def _save(name: str, value: dict[str, Any]) -> None:
-    write_whole(OWN.absolute() / name, json.dumps(value))
+    write_atomically(OWN.absolute() / name, json.dumps(value))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -222,4 +228,4 @@ def _read(path: Path) -> dict[str, Any]:
     return value if isinstance(value, dict) else {}
 
 
-DELIVERY = Delivery(send)
+DELIVERY = BackgroundSender(send)

@@ -25,15 +25,15 @@ from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_whole
-from ddp_workbook.progress_board.shared import LARGEST, parsed
+from ddp_workbook.files import write_atomically
+from ddp_workbook.progress_board.attendee_news import MAX_NEWS_BYTES, parsed
 
 PORT = 8765
 CODE_FILE = ".code"  # in the room's folder: a server that is started again has the same code
 LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without I, O, 0 and 1
 LENGTH = 6  # of the code: 32**6 are 30 bits
 MOST_PEOPLE, MOST_ADDRESSES = 300, 1000
-SLOWEST = 10.0  # seconds for a request to arrive
+REQUEST_TIMEOUT_S = 10.0  # seconds for a request to arrive
 UNENCRYPTED = (
     "Without --certificate, whoever reads the network's traffic reads names, progress and the code."
 )
@@ -134,7 +134,7 @@ class AttendeeHandler(RequestHandler):
         with contextlib.suppress(OSError, ValueError):
             news = news.with_news_of(parsed(path.read_bytes()))
         try:
-            write_whole(path, news.text())
+            write_atomically(path, news.text())
         except OSError as error:
             self.set_status(400)
             self.finish(f"the instructor's disk does not take it: {error.strerror}")
@@ -243,10 +243,10 @@ class RoomServer:
         self.server = HTTPServer(
             app,
             ssl_options=self.secure,
-            max_body_size=LARGEST,
+            max_body_size=MAX_NEWS_BYTES,
             max_header_size=8192,
-            idle_connection_timeout=SLOWEST,
-            body_timeout=SLOWEST,
+            idle_connection_timeout=REQUEST_TIMEOUT_S,
+            body_timeout=REQUEST_TIMEOUT_S,
         )
         self.server.add_socket(listener)
 

@@ -9,7 +9,7 @@ import json
 import re
 from dataclasses import asdict, dataclass, field, replace
 
-LARGEST = 1 << 16  # bytes of an attendee's news
+MAX_NEWS_BYTES = 1 << 16  # bytes of an attendee's news
 LONGEST_NAME = 40
 LONGEST_WORD, LONGEST_ADVICE = 80, 1000
 MOST_EXERCISES = 200
@@ -108,15 +108,15 @@ def shown_name(name: object) -> str:
 
 def parsed(data: bytes) -> Attendee:
     """An attendee's news. Raises ValueError if anything in it is not as it should be."""
-    if len(data) > LARGEST:
-        raise ValueError(f"it has more than {LARGEST:,} bytes")
+    if len(data) > MAX_NEWS_BYTES:
+        raise ValueError(f"it has more than {MAX_NEWS_BYTES:,} bytes")
     try:
         news = json.loads(data.decode("utf-8"))
         exercises = {word(name): progress(one) for name, one in news["exercises"].items()}
         if len(exercises) > MOST_EXERCISES:
             raise ValueError(f"it has more than {MOST_EXERCISES} exercises")
         all_guesses = news.get("guesses", {}).items()  # a page of an older workbook sends none
-        guesses = {word(name): guessed(one) for name, one in all_guesses}
+        guesses = {word(name): parse_guess(one) for name, one in all_guesses}
         if len(guesses) > MOST_QUESTIONS:
             raise ValueError(f"it has guesses for more than {MOST_QUESTIONS} questions")
         since, sent = moment(news.get("since", 0.0)), moment(news.get("sent", 0.0))
@@ -141,7 +141,7 @@ def progress(news: dict) -> ExerciseProgress:
     )
 
 
-def guessed(news: dict) -> GuessNews:
+def parse_guess(news: dict) -> GuessNews:
     """The news about one guess, checked: letters and numbers only."""
     chosen, guesses = news["chosen"], (news["first"], news["now"])
     if type(chosen) is not int or not 0 < chosen <= 1_000_000:

@@ -11,9 +11,9 @@ from rich.markup import escape
 from rich.table import Table
 
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
+from ddp_workbook.progress_board.attendee_news import Attendee
 from ddp_workbook.progress_board.board import Board, Spread, read_board
-from ddp_workbook.progress_board.shared import Attendee
 
 LATEST = 3  # questions in a terminal; exercises on a projector, below the answers to a question
 AWAY = 10  # minutes without a cell
@@ -145,7 +145,7 @@ code { font-size: 1.6rem }
 """
 
 
-def projected(
+def projector_page(
     board: Board,
     seconds: float,
     invitation: Invitation | None = None,
@@ -235,9 +235,9 @@ class View:
         if board.problem:
             board.attendees, board.earlier = before.attendees, before.earlier
         if self.page is not None:
-            text = projected(board, self.every, self.invitation, self.names)
+            text = projector_page(board, self.every, self.invitation, self.names)
             try:
-                write_whole(self.page.absolute(), text)
+                write_atomically(self.page.absolute(), text)
             except OSError as error:
                 raise WorkbookError(f"{self.page} cannot be written: {error.strerror}.") from None
         return board

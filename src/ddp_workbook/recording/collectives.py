@@ -9,7 +9,7 @@ import pandas as pd
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.network.links import Network
-from ddp_workbook.recording.dispatch_mode import Recorded
+from ddp_workbook.recording.dispatch_mode import RecordedWorker
 from ddp_workbook.recording.operations import FIELDS
 
 
@@ -66,10 +66,10 @@ def record_collectives(
 
     Raises what `launch` raises.
     """
-    return recorded(worker, *args, ranks=ranks, timeout=timeout, network=network, **kwargs)[1]
+    return run_and_record(worker, *args, ranks=ranks, timeout=timeout, network=network, **kwargs)[1]
 
 
-def recorded(
+def run_and_record(
     worker: Callable | str | os.PathLike,
     *args: Any,
     ranks: int = 2,
@@ -79,7 +79,7 @@ def recorded(
 ) -> tuple[list, pd.DataFrame]:
     """The worker's results, as from `launch`, and the table of `record_collectives`."""
     call = call_of(worker, args, kwargs, ranks)
-    call = Call(Recorded(call.worker), call.args, call.kwargs)
+    call = Call(RecordedWorker(call.worker), call.args, call.kwargs)
     outcomes = run_ranks(call, ranks, timeout, quiet=True, network=network)
     rows = [
         (rank, seq, *row)

@@ -21,7 +21,7 @@ from ddp_workbook.network.operators import flat, size
 from ddp_workbook.recording.operations import LOCAL, NAMESPACES, operation_row, single_calls
 
 
-class Recorded:
+class RecordedWorker:
     """A worker that returns its result together with FIELDS of each operation, in order."""
 
     def __init__(self, worker: Callable):

@@ -44,12 +44,12 @@ GATHERS = frozenset({"all_gather", "all_gather_into_tensor"})
 SCATTERS = frozenset({"reduce_scatter", "reduce_scatter_tensor"})
 KEPT = ("parameters", "gradients", "optimizer")
 # Private in torch 2.13; without them, a buffer that gloo frees late may count in a peak.
-COUNTS = hasattr(Tensor, "_use_count") and hasattr(torch._C, "_storage_Use_Count")
-PATIENCE = 0.5  # seconds to wait for gloo at most; halved after each wait in vain
+HAS_USE_COUNTS = hasattr(Tensor, "_use_count") and hasattr(torch._C, "_storage_Use_Count")
+GLOO_WAIT_S = 0.5  # seconds to wait for gloo at most; halved after each wait in vain
 
 
 @dataclass(frozen=True)
-class Held:
+class MemoryBreakdown:
     """Bytes in this process, by part; the names are those of `planning`'s Ledger.
 
     parameters, gradients, optimizer
@@ -137,11 +137,11 @@ class MemoryLedger(MemTracker):
         self.undo: list[Callable[[], Any]] = []
         # The tensors of the last all-gather, and how many references each had before it.
         self.sent: list[tuple[Tensor, int]] = []
-        self.patience = PATIENCE
-        self.result: tuple[Held, list[Moment]] | None = None
+        self.patience = GLOO_WAIT_S
+        self.result: tuple[MemoryBreakdown, list[Moment]] | None = None
 
     @property
-    def held(self) -> Held:
+    def held(self) -> MemoryBreakdown:
         """The bytes, by part."""
         return self._read()[0]
 
@@ -150,7 +150,7 @@ class MemoryLedger(MemTracker):
         """Full-size pieces in the order of events: a Moment for each event, high and low."""
         return self._read()[1]
 
-    def _read(self) -> tuple[Held, list[Moment]]:
+    def _read(self) -> tuple[MemoryBreakdown, list[Moment]]:
         if self.result is None:
             raise RuntimeError("a MemoryLedger can be read once its `with` block has been left")
         return self.result
@@ -363,7 +363,7 @@ class MemoryLedger(MemTracker):
             return "buckets"
         return "activations" if entry.reftype is _MemRefType.ACT else "temporary"
 
-    def _replay(self) -> tuple[Held, list[Moment]]:
+    def _replay(self) -> tuple[MemoryBreakdown, list[Moment]]:
         """Go through the log to find the peak of each part and the timeline."""
         parts_of = {entry: self._part(entry) for entry, *_ in self.log if entry is not None}
         devices = sorted({entry.device for entry in parts_of}, key=str, reverse=True)
@@ -398,7 +398,7 @@ class MemoryLedger(MemTracker):
         sums = {part: sum(n for e, n in kept.items() if self.kept[e] == part) for part in KEPT}
         host = sum(size for entry, size in kept.items() if entry.device != device)
         names = ("unsharded", "buckets", "activations", "peak")
-        held = Held(**sums, **{name: most[name] for name in names}, host=host)
+        held = MemoryBreakdown(**sums, **{name: most[name] for name in names}, host=host)
         return held, timeline
 
 
@@ -436,12 +436,12 @@ def dense(tensor: Tensor) -> list[Tensor]:
 
 def held_elsewhere(tensor: Tensor, holders: int) -> bool:
     """Whether anything but this variable holds the tensor, or more than `holders` its storage."""
-    return COUNTS and (tensor._use_count() > 1 or holders_of(tensor) > holders)
+    return HAS_USE_COUNTS and (tensor._use_count() > 1 or holders_of(tensor) > holders)
 
 
 def holders_of(tensor: Tensor) -> int:
     """How many tensors use the storage of this one, including those of C++."""
-    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) if COUNTS else 0
+    return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) if HAS_USE_COUNTS else 0
 
 
 def plain(name: str) -> str:

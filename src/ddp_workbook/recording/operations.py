@@ -14,8 +14,24 @@ FIELDS = ("group", "op", "peer", "shape", "dtype", "bytes", "received", "line")
 NAMESPACES = frozenset({"c10d", "_c10d_functional", "_dtensor"})
 LOCAL = frozenset({"wait_tensor", "_wrap_tensor_autograd", "check_for_nan"})  # they send nothing
 # The names of arguments in the operators' schemas; `tensors` are changed in place.
-GIVEN = ("input", "inputs", "input_tensor", "input_tensors", "input_list", "tensor", "tensors")
-TAKEN = ("output", "outputs", "output_tensor", "output_tensors", "output_lists", "out", "tensors")
+INPUT_ARGUMENTS = (
+    "input",
+    "inputs",
+    "input_tensor",
+    "input_tensors",
+    "input_list",
+    "tensor",
+    "tensors",
+)
+OUTPUT_ARGUMENTS = (
+    "output",
+    "outputs",
+    "output_tensor",
+    "output_tensors",
+    "output_lists",
+    "out",
+    "tensors",
+)
 
 
 def single_calls(name: str, named: dict) -> Iterator[tuple[str, dict]]:
@@ -55,8 +71,8 @@ def global_rank(number: int, ranks: list[int]) -> int:
 
 def directions(op: str, named: dict, *, at_root: bool) -> tuple[list, list]:
     """The tensors that this rank hands in, and those that the call fills here."""
-    given = [t for key in GIVEN for t in flat(named.get(key))]
-    taken = [t for key in TAKEN for t in flat(named.get(key))]
+    given = [t for key in INPUT_ARGUMENTS for t in flat(named.get(key))]
+    taken = [t for key in OUTPUT_ARGUMENTS for t in flat(named.get(key))]
     if op.endswith("barrier"):
         return [], []  # its tensor belongs to the dispatcher
     if op == "send" or (op == "broadcast" and at_root):

@@ -13,10 +13,10 @@ from torch.profiler import ProfilerActivity
 
 from ddp_workbook.launcher import serialization
 from ddp_workbook.launcher.workarounds import stderr_without
-from ddp_workbook.network.deliveries import deliveries_noted
+from ddp_workbook.network.emulated_work import record_completed_calls
 
 
-class Profiled:
+class ProfiledWorker:
     """A worker that leaves a trace of its first `steps` + 1 steps in a file of `folder`.
 
     A worker that makes fewer, or has no optimizer, is traced to its end.
@@ -54,7 +54,7 @@ class Tracer:
     def start(self) -> None:
         """Begin."""
         self.offset = time.time_ns() / 1e9 - time.perf_counter()
-        self.deliveries = deliveries_noted()
+        self.deliveries = record_completed_calls()
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
         self.profiler = torch.profiler.profile(activities=[ProfilerActivity.CPU, *gpu])
         with stderr_without(b""):  # its C++ tells of its start and its stop

@@ -14,11 +14,11 @@ import pandas as pd
 from ddp_workbook import figures
 from ddp_workbook.errors import LaunchRefused, WorkbookError
 from ddp_workbook.figures.palette import INK
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.network.links import Network
-from ddp_workbook.recording.profiled import Profiled
+from ddp_workbook.recording.profiled_worker import ProfiledWorker
 from ddp_workbook.recording.traces import (
     PARTS,
     Trace,
@@ -38,7 +38,7 @@ CAUSES = {"compute": "its computing", "loading": "its loader", "other": "its Pyt
 
 
 @dataclass(frozen=True)
-class Late:
+class Straggler:
     """A rank for which the others wait, in `steps` of `of` steps; `cause` is a column of parts."""
 
     rank: int
@@ -61,10 +61,10 @@ class Timeline:
     def save(self, path: str | os.PathLike) -> Path:
         """Write all ranks into one file that Perfetto (ui.perfetto.dev) opens; a process a rank."""
         path = Path(path)
-        write_whole(path, json.dumps({"traceEvents": merged(self.traces)}))
+        write_atomically(path, json.dumps({"traceEvents": merged(self.traces)}))
         return path
 
-    def late(self) -> Late | None:
+    def straggler(self) -> Straggler | None:
         """The rank for which the others wait most often, if they do in any step."""
         found = []
         for _, step in self.parts.groupby("step"):
@@ -80,13 +80,13 @@ class Timeline:
         most = max(set(ranks), key=ranks.count)
         causes = [cause for rank, cause in found if rank == most]
         steps = self.parts["step"].nunique()
-        return Late(most, len(causes), steps, max(set(causes), key=causes.count))
+        return Straggler(most, len(causes), steps, max(set(causes), key=causes.count))
 
     def in_a_sentence(self) -> str:
         """The share of exposed communication in a step, and who is late."""
         mean = self.parts.mean(numeric_only=True)
         exposed = f"{mean['exposed'] / mean['seconds']:.0%} of a step is exposed communication"
-        if not (late := self.late()):
+        if not (late := self.straggler()):
             return f"{exposed}; no rank is late."
         of = f"{late.steps} of {late.of} steps"
         return f"{exposed}; rank {late.rank} is late in {of} ({CAUSES[late.cause]})."
@@ -158,7 +158,7 @@ def timeline(
         raise LaunchRefused(f"steps={steps}: a timeline needs 1 or more.")
     with tempfile.TemporaryDirectory() as folder:
         call = call_of(worker, args, kwargs, ranks)
-        profiled = Profiled(call.worker, Path(folder), steps)
+        profiled = ProfiledWorker(call.worker, Path(folder), steps)
         results = run_ranks(
             Call(profiled, call.args, call.kwargs), ranks, timeout, quiet=True, network=network
         )

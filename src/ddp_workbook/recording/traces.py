@@ -22,7 +22,9 @@ import pandas as pd
 
 from ddp_workbook.errors import WorkbookError
 
-LARGEST = 400 * 2**20  # bytes of a trace's file; reading it takes some ten times as much memory
+MAX_TRACE_BYTES = (
+    400 * 2**20
+)  # bytes of a trace's file; reading it takes some ten times as much memory
 STEPS = ("ProfilerStep#", "Optimizer.step#")  # the first of them that a trace has
 LOADER = re.compile(r"enumerate\(DataLoader\)#|dataloader\.__next__|DataPipe#", re.I)
 GLOO = re.compile(r"(?:gloo|network):(\w+)")
@@ -70,10 +72,10 @@ def read_trace(path: Path) -> Trace:
     """The trace in one file."""
     try:
         size = path.stat().st_size
-        if size > LARGEST:
+        if size > MAX_TRACE_BYTES:
             raise WorkbookError(
-                f"{path.name} has {size / 2**20:.0f} MiB; {LARGEST >> 20} MiB are read at most. "
-                "Profile fewer steps: a handful tells as much."
+                f"{path.name} has {size / 2**20:.0f} MiB; {MAX_TRACE_BYTES >> 20} MiB are read at "
+                "most. Profile fewer steps: a handful tells as much."
             )
         opener: Any = gzip.open if path.suffix == ".gz" else open
         with opener(path, "rt", encoding="utf-8") as file:

@@ -13,10 +13,10 @@ import torch
 
 from ddp_workbook import RankFailed, launch
 from ddp_workbook.chapters import checkpoint_and_recover
-from ddp_workbook.chapters.checkpointing import FORMAT, KEEP, Checkpointer, is_whole
-from ddp_workbook.digits import Trained
-from ddp_workbook.experiments.checkpoint_and_recover.elastic import WATCHED
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from ddp_workbook.chapters.checkpointing import FORMAT, MAX_SAVES, Checkpointer, is_whole
+from ddp_workbook.digits import TrainingResult
+from ddp_workbook.experiments.checkpoint_and_recover.elastic import TRACED_TRAINING
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import killed
 
 RUN = {"epochs": 1, "batch_size": 60, "every": 1}
@@ -28,11 +28,11 @@ OFTEN = pytest.mark.release("trainings that are killed")
 
 
 @cache
-def uninterrupted(ranks: int) -> Trained:
+def uninterrupted(ranks: int) -> TrainingResult:
     return launch(checkpoint_and_recover.train, ranks=ranks, **RUN)[0]
 
 
-def equal_in_every_bit(one: Trained, other: Trained) -> bool:
+def equal_in_every_bit(one: TrainingResult, other: TrainingResult) -> bool:
     same = [torch.equal(value, other.weights[name]) for name, value in one.weights.items()]
     return all(same) and one.losses == other.losses
 
@@ -59,7 +59,7 @@ def test_killed_at_any_moment_it_ends_the_same(seed, tmp_path, no_rank_left):  #
     else:
         trained = launch(checkpoint_and_recover.train, ranks=ranks, saved=str(tmp_path), **RUN)
     assert all(equal_in_every_bit(one, uninterrupted(ranks)) for one in trained)
-    assert len(files(tmp_path)) == KEEP, "no unfinished file is left"
+    assert len(files(tmp_path)) == MAX_SAVES, "no unfinished file is left"
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 4])
@@ -103,7 +103,7 @@ def test_damaged_saves_do_not_crowd_out_a_good_one(tmp_path):
         (tmp_path / f"step_{step:06}_0123456789abcdef.pt").write_bytes(b"torn")
     launch(killed.saves_once, STEPS, str(tmp_path), ranks=1)
     good = [path for path in tmp_path.glob("step_*.pt") if is_whole(path)]
-    assert len(good) == KEEP and len(files(tmp_path)) == KEEP + 2
+    assert len(good) == MAX_SAVES and len(files(tmp_path)) == MAX_SAVES + 2
 
 
 def test_the_millionth_step_is_newer_than_the_one_before(tmp_path):
@@ -201,7 +201,7 @@ def test_on_a_full_disk_it_trains_on_and_keeps_what_it_has(tmp_path, capfd):
 @pytest.mark.skipif(sys.platform == "win32", reason="no parents that die")
 def test_ranks_whose_torchrun_was_killed_leave_the_folder_to_the_next(tmp_path, no_rank_left):  # noqa: F811
     """SIGKILL to torchrun alone: its ranks would train on, and keep out who resumes."""
-    start = [sys.executable, *TORCHRUN, *WATCHED, "--pace", "0.3"]
+    start = [sys.executable, *TORCHRUN, *TRACED_TRAINING, "--pace", "0.3"]
     start += ["--saved", str(tmp_path), "--every", "5"]
     with subprocess.Popen(start, stdout=subprocess.PIPE, text=True) as torchrun:
         assert any('"step": 7' in said for said in torchrun.stdout)
@@ -214,7 +214,7 @@ def test_ranks_whose_torchrun_was_killed_leave_the_folder_to_the_next(tmp_path, 
 @pytest.mark.push("torchrun starts again")
 def test_torchrun_starts_again_and_goes_on(tmp_path):
     """SIGKILL on rank 1: its agent ends the others, and starts all ranks again."""
-    line = [*TORCHRUN, "--max-restarts", "3", *WATCHED, "--accident", "rank-1-dies", "7"]
+    line = [*TORCHRUN, "--max-restarts", "3", *TRACED_TRAINING, "--accident", "rank-1-dies", "7"]
     done = subprocess.run(
         [sys.executable, *line, "--saved", str(tmp_path), "--every", "1"],
         capture_output=True,

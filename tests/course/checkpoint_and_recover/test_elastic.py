@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 
 from ddp_workbook.experiments.checkpoint_and_recover import elastic
-from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left, wait_until  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.push("hosts that come and go")
 
 
 def test_the_recorded_run_is_what_the_page_tells():
-    recorded = elastic.recorded()
+    recorded = elastic.recorded_results()
     said = elastic.attempts(recorded["lost and back"])
     assert list(said["world_size"]) == [2, 2, 1, 2, 2]
     assert list(said["torchelastic_restart_count"].iloc[2:]) == [1, 1, 0]
@@ -29,8 +29,8 @@ def test_the_recorded_run_is_what_the_page_tells():
 
 
 def test_a_restart_keeps_the_folder_alone(no_rank_left):  # noqa: F811
-    run = elastic.restarted()
-    table = elastic.kept_and_lost(run).T
+    run = elastic.run_with_restart()
+    table = elastic.state_across_restart(run).T
     assert run.returncode == 0
     assert list(table["A_NOTE at the start"]) == ["not set"] * 2
     assert list(table["steps done, from the folder"]) == [0, 5]
@@ -46,7 +46,7 @@ def test_record_names_the_cause():
 @pytest.mark.release("hosts that are lost and come back, and 20 restarts of torchrun")
 def test_told_to_stop(no_rank_left):  # noqa: F811
     """Which step it is depends on when the signal comes; half a file is never taken for a save."""
-    table = elastic.told()
+    table = elastic.signal_outcomes()
     assert list(table["torchrun ends with"]) == [1, 1, -10, 1]
     saved = table["newest save"].str.split().str[-1].astype(int)
     assert saved.iloc[0] in (7, 8) and saved.iloc[3] in (7, 8)

@@ -1,9 +1,9 @@
 """Page 08 "Where the time goes": one interruption in parts, and shares of all time."""
 
 import pytest
+from ddp_workbook.experiments.checkpoint_and_recover.save_interval import mtbf_s
 
 from ddp_workbook.experiments.checkpoint_and_recover import goodput
-from ddp_workbook.experiments.checkpoint_and_recover.often import between_failures
 
 pytestmark = pytest.mark.push("claims of further pages")
 
@@ -34,7 +34,7 @@ def test_without_interruptions_only_the_saves_are_lost():
 
 
 def test_where_interruptions_take_all_time_nothing_is_left():
-    seconds = between_failures(16_384)
+    seconds = mtbf_s(16_384)
     found = goodput.shares(16_384, 0, seconds, 0, every=600, saving=60)
     assert found["training"] == 0
 

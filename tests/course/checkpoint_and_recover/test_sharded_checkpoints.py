@@ -10,7 +10,7 @@ from torch.distributed.checkpoint import FileSystemReader
 from ddp_workbook import launch, recorded
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments.checkpoint_and_recover import sharded
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import sharded_states
 
 pytestmark = pytest.mark.push("claims of further pages")
@@ -43,19 +43,21 @@ def test_another_number_of_ranks_goes_on_as_if_nothing_had_happened(saved, writt
     """Weights and AdamW's state to the last bit; the steps after that up to rounding."""
     folder, run = saved[written_by]
     resumed = launch(sharded.train, 4, resume_from=folder, ranks=read_by, **SIZES)[0]
-    torch.testing.assert_close(resumed.began, run.saved, rtol=0, atol=0)
-    assert len(resumed.began.moments) == 3 * len(resumed.began.weights)
-    assert {value.item() for key, value in resumed.began.moments.items() if "step" in key} == {2}
+    torch.testing.assert_close(resumed.initial, run.saved, rtol=0, atol=0)
+    assert len(resumed.initial.moments) == 3 * len(resumed.initial.weights)
+    assert {value.item() for key, value in resumed.initial.moments.items() if "step" in key} == {2}
     assert resumed.losses == pytest.approx(run.losses[2:], abs=5e-6)
-    torch.testing.assert_close(resumed.ended.weights, run.ended.weights, rtol=0, atol=2e-5)
+    torch.testing.assert_close(resumed.final.weights, run.final.weights, rtol=0, atol=2e-5)
 
 
 def test_the_number_of_ranks_does_not_change_the_training(saved):
     """And the loss falls, so that a checkpoint of nothing would show."""
     losses = [run.losses for _, run in saved.values()]
     assert all(one == pytest.approx(losses[0], abs=5e-6) for one in losses)
-    assert torch.equal(saved[4][1].began.weights["position"], saved[1][1].began.weights["position"])
-    first, last = saved[4][1].saved.weights, saved[4][1].ended.weights
+    assert torch.equal(
+        saved[4][1].initial.weights["position"], saved[1][1].initial.weights["position"]
+    )
+    first, last = saved[4][1].saved.weights, saved[4][1].final.weights
     assert all(not torch.equal(first[name], last[name]) for name in first)
 
 
@@ -160,6 +162,6 @@ def test_a_picture_has_a_bar_for_what_each_rank_wrote(tmp_path):
     for rank in range(2):
         (tmp_path / "shards" / f"__{rank}_0.distcp").write_bytes(bytes(2048))
     (tmp_path / "full.pt").write_bytes(bytes(4096))
-    picture = sharded.written(tmp_path)
+    picture = sharded.bytes_written_plot(tmp_path)
     heights = [[bar.get_height() for bar in axes.patches] for axes in picture.figure.axes]
     assert heights == [[4, 0], [2, 2]]

@@ -21,7 +21,7 @@ from ddp_workbook import RankFailed, launch
 from ddp_workbook.chapters.locking import lock
 from ddp_workbook.program.checkpoints_sharded import KEEP
 from ddp_workbook.program.new import write
-from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (one is a fixture)
+from tests.leaks import no_rank_left, wait_until  # noqa: F401 (one is a fixture)
 from tests.workers import killed_sharded
 
 pytestmark = pytest.mark.push("killed trainings")

@@ -13,7 +13,7 @@ from ddp_workbook import launch
 from ddp_workbook.chapters import collectives
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.experiments.collectives import calls, every_call, moves, waits
+from ddp_workbook.experiments.collectives import before_and_after, calls, completion, every_call
 from ddp_workbook.recording.collectives import record_collectives
 from tests.workers import collectives_workers as workers
 
@@ -45,10 +45,10 @@ def test_a_step_sends_two_collectives_and_nothing_else():
 
 def test_a_number_knows_the_ranks_that_are_in_it():
     """Own numbers, sums over some ranks at the same place, and nothing that two ways lead to."""
-    known = moves.origins([[[1, 2]], [[10, 20]], [[100, 200]]])
+    known = before_and_after.origins([[[1, 2]], [[10, 20]], [[100, 200]]])
     assert known[10] == {1} and known[101] == {0, 2} and known[222] == {0, 1, 2}
     assert 12 not in known  # 10 + 2 stand at different places
-    known = moves.origins([[[1]], [[2]], [[3]], [[4]]])
+    known = before_and_after.origins([[[1]], [[2]], [[3]], [[4]]])
     assert known[3] == {2}  # also 1 + 2, but a rank's own comes first
     assert 5 not in known  # 1 + 4 and 2 + 3
 
@@ -63,7 +63,7 @@ def drawn_boxes(picture) -> list[FancyBboxPatch]:
 def test_a_picture_shows_each_number_and_each_rank():
     """Before and after, empty hands too; the alternative text has the same values."""
     moved = [(torch.tensor([1, 2]), [torch.tensor(11), 22]), ([10, 20], None)]
-    picture = moves.collectives_plot({"reduce": moved})
+    picture = before_and_after.collectives_plot({"reduce": moved})
     assert picture.alt == (
         "reduce. rank 0: 1 2 before, 11 | 22 after; rank 1: 10 20 before, nothing after."
     )
@@ -74,7 +74,7 @@ def test_a_picture_shows_each_number_and_each_rank():
 
 def test_colours_follow_the_numbers():
     """A number from rank 1 has rank 1's colour, a sum is white, an unknown number grey."""
-    picture = moves.collectives_plot({"": [([1], [10, 11, 5]), ([10], [10, 11, 5])]})
+    picture = before_and_after.collectives_plot({"": [([1], [10, 11, 5]), ([10], [10, 11, 5])]})
     fills = [box.get_facecolor() for box in drawn_boxes(picture)]
     before, after = fills[:2], fills[2:]
     assert after[0] == before[1] != before[0]
@@ -84,20 +84,20 @@ def test_colours_follow_the_numbers():
 def test_more_than_a_picture_can_show_is_refused():
     """Each rank needs a colour of its own, and each number its room."""
     moved = [(rank, rank) for rank in range(9)]
-    moves.collectives_plot({"": moved[:8]})
+    before_and_after.collectives_plot({"": moved[:8]})
     with pytest.raises(ValueError, match="up to 8 ranks, these are 9"):
-        moves.collectives_plot({"": moved})
+        before_and_after.collectives_plot({"": moved})
     with pytest.raises(ValueError, match="draw smaller tensors"):
-        moves.collectives_plot({"": [(torch.arange(1000), 1)]})
+        before_and_after.collectives_plot({"": [(torch.arange(1000), 1)]})
 
 
 def test_stages_keep_the_colours_of_the_start():
     """A sum of all ranks has four stripes in each later stage, and no colour of one rank."""
-    stages = moves.stages(ranks=4)
+    stages = before_and_after.stages(ranks=4)
     total = [1111, 2222, 3333, 4444]
     assert [one.tolist() for one in stages["after reduce_scatter"]] == [[n] for n in total]
     assert [torch.cat(one).tolist() for one in stages["after all_gather"]] == [total] * 4
-    picture = moves.stages_plot(stages)
+    picture = before_and_after.stages_plot(stages)
     drawn = drawn_boxes(picture)
     assert len(drawn) == 16 + 4 + 16
     assert {box.get_facecolor() for box in drawn[16:]} == {(1, 1, 1, 1)}
@@ -149,7 +149,7 @@ def test_the_program_makes_every_collective_that_torch_has():
     """Nine kinds, and the forms with one tensor; torch itself is asked."""
     single = {"all_to_all_single", every_call.all_gather_single.__name__}
     single.add(every_call.reduce_scatter_single.__name__)
-    assert set(calls.family()) == set(every_call.COLLECTIVES) | single
+    assert set(calls.tensor_collectives()) == set(every_call.COLLECTIVES) | single
 
 
 def test_bytes_of_calls():
@@ -166,18 +166,18 @@ def test_bytes_of_calls():
 
 def test_only_a_broadcast_lets_a_rank_leave_before_the_last_one_has_come():
     """On gloo, with rank 1 late: no barrier, no all_reduce. The picture's words say the same."""
-    times = waits.came_and_left("barrier", "all_reduce", "broadcast")
+    times = completion.arrival_and_exit_times("barrier", "all_reduce", "broadcast")
     last = {call: max(came for came, _ in ranks) for call, ranks in times.items()}
     early = {call: [left < last[call] for _, left in ranks] for call, ranks in times.items()}
     assert not any(early["barrier"] + early["all_reduce"])
     assert early["broadcast"] == [False, False, True, False]  # 0 sends to 1 and 2, and 1 to 3
-    words = waits.waiting_plot(times).alt
+    words = completion.waiting_plot(times).alt
     assert words.count("no rank left before") == 2 and words.count(" had left") == 1
 
 
 def test_the_waiting_picture():
     """Rank 0 works for 0.1 s, rank 1 waits half of that; milliseconds."""
-    picture = waits.waiting_plot({"barrier": [(0.1, 0.1), (0.05, 0.1)]})
+    picture = completion.waiting_plot({"barrier": [(0.1, 0.1), (0.05, 0.1)]})
     widths = [bar.get_width() for bar in picture.axes.patches]
     assert widths == pytest.approx([100, 0, 50, 50], abs=0.5)  # nothing is drawn as a thin mark
 

@@ -11,18 +11,18 @@ import torch
 from ddp_workbook import launch
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.collectives import (
+    before_and_after,
+    completion,
     ladder,
     message_times,
     messages,
-    moves,
     objects,
     overlap,
     ring,
-    waits,
 )
 from ddp_workbook.figures.slider import WIDGET, stepper
 from ddp_workbook.figures.style import Picture
-from tests.proven import hang_of
+from tests.hang_proofs import hang_of
 from tests.workers import collectives_workers as workers
 from tools.set_up import ROOT
 
@@ -61,7 +61,10 @@ def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
 
 def some_pictures(count: int = 3) -> list:
     moved = [([n], [n + 1]) for n in range(count)]
-    return [Picture(moves.collectives_plot({"": [one]}).figure, f"Frame {one}") for one in moved]
+    return [
+        Picture(before_and_after.collectives_plot({"": [one]}).figure, f"Frame {one}")
+        for one in moved
+    ]
 
 
 def test_the_slider_shows_one_frame_after_the_other():
@@ -198,9 +201,9 @@ def test_the_picture_says_so_if_communication_seems_to_save_time(ddp, disturbed)
 
 def test_before_wait_the_sum_is_not_finished():
     """Rank 1 comes late, so no other rank's first copy can hold the sum."""
-    for rank, (before, (early, late)) in enumerate(launch(waits.too_early, ranks=4)):
+    for rank, (before, (early, late)) in enumerate(launch(completion.read_before_wait, ranks=4)):
         assert late.tolist() == [1111, 2222, 3333, 4444]
-        assert early.tolist() != late.tolist() or rank == waits.LATE
+        assert early.tolist() != late.tolist() or rank == completion.LATE_RANK
         assert before.tolist() == [n * 10**rank for n in (1, 2, 3, 4)]
 
 
@@ -248,7 +251,7 @@ def test_in_a_group_the_source_is_a_global_rank():
 
 def test_the_table_says_which_mistakes_pass_and_what_detail_says():
     """Dtypes pass without DETAIL, a rank outside of the group always."""
-    table = objects.what_is_read().set_index("mistake")
+    table = objects.error_table().set_index("mistake")
     as_it_is, detail = table["what you read"], table["with DETAIL"]
     assert as_it_is["dtypes differ"].startswith("no error")
     assert "`src` and `dst` are global ranks" in as_it_is["source not in the group"]

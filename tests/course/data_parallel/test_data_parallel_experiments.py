@@ -7,7 +7,7 @@ import torch
 from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
 from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.experiments.data_parallel import lock, memory, one_step, timeline, weighting
+from ddp_workbook.experiments.data_parallel import gil, memory, one_step, timeline, weighting
 from ddp_workbook.experiments.data_parallel.step_times import Size
 
 THIRDS = [3, 3, 3, 1]
@@ -28,7 +28,7 @@ def test_one_step_has_the_loss_of_one_process(rows, sizes):
 def test_the_weight_of_a_row_is_found_from_gradients():
     images, labels = torch.rand(10, 64), torch.arange(10)
     model = DigitsMLP()
-    pieces = data_parallel.scatter(images, labels, one_step.threads(4))
+    pieces = data_parallel.scatter(images, labels, one_step.cpu_devices(4))
     gradients = torch.stack([weighting.gradient(model, *piece) for piece in pieces])
     combined = {"plain": gradients.mean(dim=0), "right": torch.tensor(THIRDS) / 10 @ gradients}
     found = weighting.weight_of_each_row(model, images, labels, combined)
@@ -43,14 +43,14 @@ def test_the_weight_of_a_row_is_found_from_gradients():
 @pytest.mark.parametrize("devices", [2, 3])
 def test_in_a_watched_step_the_main_thread_frames_the_others(devices, monkeypatch):
     originals = [getattr(data_parallel, name) for name in timeline.OPERATIONS]
-    events = timeline.watch_a_step(devices, Size(16, 1, 64), tries=1)
+    events = timeline.record_step(devices, Size(16, 1, 64), tries=1)
     assert [getattr(data_parallel, name) for name in timeline.OPERATIONS] == originals
     calls = events.groupby("what")["lane"].nunique()
     assert calls["compute"] == devices and calls.drop("compute").eq(1).all()
     first, last = timeline.parallel_part(events)
     ends = events.set_index("what")
     assert ends.at["replicate", "end"] <= first < last <= ends.at["add gradients", "start"]
-    monkeypatch.setattr(timeline, "watch_a_step", lambda _: events)
+    monkeypatch.setattr(timeline, "record_step", lambda _: events)
     picture = timeline.step(devices)
     names = [label.get_text() for label in picture.axes.get_yticklabels()]
     assert names == [timeline.MAIN, *(f"thread {number}" for number in range(devices))]
@@ -58,20 +58,20 @@ def test_in_a_watched_step_the_main_thread_frames_the_others(devices, monkeypatc
 
 
 def test_only_device_0_holds_state_and_outputs():
-    held = memory.held_by_devices(devices=3, size=Size(16, 1, 30))
+    held = memory.bytes_by_device(devices=3, size=Size(16, 1, 30))
     assert held.loc[[1, 2], ["optimizer state", "outputs"]].to_numpy().sum() == 0
     assert held.at[0, "outputs"] == 30 * 10 * 4
     assert held["parameters"].nunique() == 1
     assert held.at[0, "optimizer state"] > held.at[0, "parameters"]
-    words = memory.held(devices=2).alt
+    words = memory.memory_plot(devices=2).alt
     assert "outputs 40" in words.partition("device 1")[0]
     assert "outputs" not in words.partition("device 1")[2]
 
 
 def test_a_model_notes_who_calls_it():
-    model, calls = timeline.model_that_notes_its_calls()
+    model, calls = timeline.call_recording_model()
     data_parallel.forward_and_backward(
-        model, torch.rand(5, 64), torch.arange(5), one_step.threads(2)
+        model, torch.rand(5, 64), torch.arange(5), one_step.cpu_devices(2)
     )
     assert sorted(rows for _, rows in calls) == [2, 3]
     assert sorted(thread for thread, _ in calls) == ["thread 0", "thread 1"]
@@ -83,11 +83,14 @@ def test_the_price_is_what_only_the_main_thread_does():
     rows = [("main thread", "replicate", 0, 1), ("main thread", "add gradients", 9, 10)]
     rows += [(f"thread {number}", "compute", 1, 8) for number in range(2)]
     events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
-    assert timeline.price(events) == pytest.approx(0.2)
-    picture = timeline.side_by_side([timeline.Compared(events, 12.0)])
+    assert timeline.copy_share(events) == pytest.approx(0.2)
+    picture = timeline.comparison_plot([timeline.StepComparison(events, 12.0)])
     assert "copying and adding take 20%" in picture.alt
     assert "One process: 12 ms. DataParallel is done sooner." in picture.alt
-    assert "One process is done" in timeline.side_by_side([timeline.Compared(events, 8.0)]).alt
+    assert (
+        "One process is done"
+        in timeline.comparison_plot([timeline.StepComparison(events, 8.0)]).alt
+    )
 
 
 def test_a_played_step_has_a_lane_for_each_thread_and_one_for_one_process():
@@ -100,12 +103,12 @@ def test_a_played_step_has_a_lane_for_each_thread_and_one_for_one_process():
 
 
 def test_each_job_is_timed_with_one_thread_and_with_two(monkeypatch):
-    monkeypatch.setattr(lock, "JOBS", (lock.many_small_products,))
+    monkeypatch.setattr(gil, "JOBS", (gil.many_small_products,))
     cores = torch.get_num_threads()
-    table = lock.two_threads_against_one(rounds=1)
+    table = gil.two_threads_against_one(rounds=1)
     assert torch.get_num_threads() == cores
     job = table.loc["many small products"]
     assert job["ratio"] == pytest.approx(job["2 threads"] / job["1 thread"])
-    picture = lock.two_threads(table)
+    picture = gil.two_threads(table)
     assert f"many small products {figures.number(job['ratio'])}" in picture.alt
     assert len(picture.axes.patches) == 1

@@ -17,7 +17,7 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     accumulation,
     autocast,
     batch_size,
-    does_it_pay,
+    break_even_batch,
     hooks,
     messages,
     one_step,
@@ -25,7 +25,7 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     straggler,
 )
 from ddp_workbook.recording.collectives import record_collectives
-from tests.drawn import words
+from tests.picture_text import words
 from tests.workers import ddp_claims as workers
 from tools.set_up import ROOT
 
@@ -101,7 +101,7 @@ def test_no_sync_sends_nothing():
 @pytest.fixture(scope="module")
 def backward() -> hooks.Backward:
     """What the picture of the buckets shows."""
-    return min(launch(hooks.backwards, ranks=2)[0], key=lambda one: one.end)
+    return min(launch(hooks.backward_passes, ranks=2)[0], key=lambda one: one.end)
 
 
 def test_the_first_bucket_has_the_last_layers_and_leaves_before_the_last_gradient(backward):
@@ -113,7 +113,7 @@ def test_the_first_bucket_has_the_last_layers_and_leaves_before_the_last_gradien
 
 
 def test_the_picture_of_buckets_marks_the_last_gradient(backward):
-    picture = hooks.buckets([[backward]])
+    picture = hooks.buckets_plot([[backward]])
     named = {"0: output, hidden 6 to 7", "3: hidden 0 to 1", "last gradient ready "}
     assert named <= set(words(picture))
     assert f"is exposed, {figures.number(backward.end - backward.last_gradient)} ms" in picture.alt
@@ -128,7 +128,10 @@ def test_the_picture_of_buckets_marks_the_last_gradient(backward):
 
 @pytest.mark.parametrize("who", [0, 1])
 def test_any_rank_can_be_the_one_that_all_wait_for(who):
-    times = [straggler.spent(one) for one in launch(straggler.timed_steps, "step", who, ranks=3)]
+    times = [
+        straggler.milliseconds_by_part(one)
+        for one in launch(straggler.timed_steps, "step", who, ranks=3)
+    ]
     for rank, spent in enumerate(times):
         if rank == who:
             assert spent[straggler.ASLEEP] > 190
@@ -137,16 +140,18 @@ def test_any_rank_can_be_the_one_that_all_wait_for(who):
 
 
 def test_a_late_constructor_is_waited_for_in_the_constructor():
-    spent = straggler.spent(launch(straggler.timed_steps, late="constructor", ranks=2)[0])
+    spent = straggler.milliseconds_by_part(
+        launch(straggler.timed_steps, late="constructor", ranks=2)[0]
+    )
     assert max(spent, key=spent.get) == "constructor"
 
 
 def test_the_timeline_has_a_lane_for_each_rank():
     parts = [[straggler.Part("forward", 0.0, 3.0)], [straggler.Part("step", 4.0, 9.0)]]
     told = "rank 0: forward from 0 to 3; rank 1: step from 4 to 9"
-    assert told in straggler.timeline(parts).alt
+    assert told in straggler.timeline_plot(parts).alt
     assert "Rank 1 is late in step. rank 0: 3 of 3 ms in forward." in (
-        straggler.timeline(parts, who=1, late="step").alt
+        straggler.timeline_plot(parts, who=1, late="step").alt
     )
 
 
@@ -170,7 +175,7 @@ def test_pages_controls_change_the_buckets_and_the_straggler():
 
 def test_a_rank_has_fewer_activations_and_everything_else_whole():
     ways = {1: autocast.ALONE, 2: autocast.DDP, 4: autocast.DDP}
-    found = {n: launch(autocast.held_in_a_step, way, ranks=n)[0][0] for n, way in ways.items()}
+    found = {n: launch(autocast.memory_of_step, way, ranks=n)[0][0] for n, way in ways.items()}
     table = autocast.by_part(found)
     for part in ("parameters", "gradients", "optimizer state"):
         assert table[part].nunique() == 1
@@ -235,7 +240,7 @@ def test_trainings_that_leave_the_picture_are_cut_off():
 
 
 def test_a_sum_over_32_ranks_is_eight_times_that_over_four():
-    assert batch_size.WAYS["sum, lr · 8"] == (batch_size.add_up, 32 / 4)
+    assert batch_size.WAYS["sum, lr · 8"] == (batch_size.sum_hook, 32 / 4)
 
 
 # Does it pay?
@@ -251,40 +256,40 @@ def test_the_rule_does_not_contain_the_number_of_ranks(compute):
 
 
 NUMBERS = [  # ranks, rows, compute, update, gradients, all_reduce, step
-    does_it_pay.Numbers(2, 32, 4.0, 0.5, 3.0, 6.0, 9.0),
-    does_it_pay.Numbers(2, 128, 16.0, 0.5, 3.0, 6.0, 14.0),
+    break_even_batch.StepCosts(2, 32, 4.0, 0.5, 3.0, 6.0, 9.0),
+    break_even_batch.StepCosts(2, 128, 16.0, 0.5, 3.0, 6.0, 14.0),
 ]
 
 
 def test_the_formula_is_filled_in():
-    assert list(does_it_pay.table(NUMBERS)["bandwidth B, GB/s"]) == [0.5, 0.5]
-    assert list(does_it_pay.table(NUMBERS)["2 S / B, ms"]) == [12.0, 12.0]
-    steps = does_it_pay.against_formula(NUMBERS)
+    assert list(break_even_batch.table(NUMBERS)["bandwidth B, GB/s"]) == [0.5, 0.5]
+    assert list(break_even_batch.table(NUMBERS)["2 S / B, ms"]) == [12.0, 12.0]
+    steps = break_even_batch.against_formula(NUMBERS)
     assert list(steps["one process"]) == [4.5, 16.5] and list(steps["DDP"]) == [9.0, 14.0]
     assert list(steps["nothing hidden"]) == [8.5, 14.5]
     hidden = [2 + 6 - 4 / 3 + 0.5, 8 + 6 - 16 / 3 + 0.5]
     assert list(steps["hidden by backward"]) == pytest.approx(hidden)
-    assert does_it_pay.even_rows(NUMBERS) == pytest.approx(96)
-    assert np.isnan(does_it_pay.even_rows(NUMBERS[1:]))
+    assert break_even_batch.break_even_rows(NUMBERS) == pytest.approx(96)
+    assert np.isnan(break_even_batch.break_even_rows(NUMBERS[1:]))
 
 
 def test_the_break_even_is_marked_where_it_is_in_the_picture():
-    steps = does_it_pay.against_formula(NUMBERS)
-    picture = does_it_pay.break_even(steps, 96.0)
+    steps = break_even_batch.against_formula(NUMBERS)
+    picture = break_even_batch.break_even(steps, 96.0)
     assert " C = 2 S / B" in words(picture)
     assert "32 rows: one process 4.5, DDP 9.0" in picture.alt and "at 96 rows" in picture.alt
-    assert " C = 2 S / B" not in words(does_it_pay.break_even(steps, math.nan))
+    assert " C = 2 S / B" not in words(break_even_batch.break_even(steps, math.nan))
 
 
 def test_the_calculator_says_what_the_page_says():
     """On 10 Gbit/s no number of ranks pays; on 100 eight are 3.7 or 5.4 times as fast."""
     links = "Ethernet 10G", "Ethernet 100G"
-    slow, fast = (does_it_pay.speed_ups(100, 25.6, 32, link) for link in links)
+    slow, fast = (break_even_batch.speed_ups(100, 25.6, 32, link) for link in links)
     assert slow["nothing hidden"].iloc[1:].max() < 1 and slow.at[64, "nothing hidden"] < 1
     assert slow.at[8, "hidden by backward"] < 1
     assert fast.loc[8].round(1).tolist() == [3.7, 5.4]
     assert fast.max(axis=None) < 6.1 < 100 / (2 * 4 * 25.6 / 12.5)  # the ceiling, C / (2 S / B)
-    made = does_it_pay.play_calculator()
+    made = break_even_batch.play_calculator()
     assert "2 S / B is 164 ms: without overlap DDP does not pay" in made.answer.words
     made.controls["link"].value = "NVLink 4"
     made.wait()
@@ -310,14 +315,14 @@ def test_eight_times_the_rate_makes_up_for_eight_times_the_rows(optimizer):
     small = batch_size.first_training(optimizer)
     rate, rows = batch_size.RATES[optimizer], 8 * batch_size.SMALL
     same, by_root, by_size = (
-        batch_size.losses_of_one_process(optimizer, rows, rate * factor, batch_size.PLAYED)
+        batch_size.losses_of_one_process(optimizer, rows, rate * factor, batch_size.PLAY_EPOCHS)
         for factor in (1, 8**0.5, 8)
     )
     assert same[-1] > 2 * by_root[-1] > 2 * by_size[-1] and by_size[-1] < 1.2 * small[-1]
     if optimizer == "SGD":
         assert all(large > one for large, one in zip(by_size[1:4], small[1:4], strict=True))
         far, jumps = (
-            batch_size.losses_of_one_process(optimizer, some, rate * 16, batch_size.PLAYED)
+            batch_size.losses_of_one_process(optimizer, some, rate * 16, batch_size.PLAY_EPOCHS)
             for some in (rows, batch_size.SMALL)
         )
         assert far[-1] < small[-1] and all(jumps[epoch] > small[epoch] for epoch in (2, 3))
@@ -326,14 +331,16 @@ def test_eight_times_the_rate_makes_up_for_eight_times_the_rows(optimizer):
 
 
 def test_the_numbers_are_measured_for_each_number_of_rows():
-    (one,) = does_it_pay.numbers(rows=[16], ranks=2)
-    size = sum(p.numel() for p in DigitsMLP(does_it_pay.WIDTH, does_it_pay.DEPTH).parameters())
+    (one,) = break_even_batch.measure_step_costs(rows=[16], ranks=2)
+    size = sum(
+        p.numel() for p in DigitsMLP(break_even_batch.WIDTH, break_even_batch.DEPTH).parameters()
+    )
     assert (one.ranks, one.rows, one.gradients) == (2, 16, pytest.approx(4 * size / 1e6))
     assert min(one.compute, one.update, one.all_reduce, one.step) > 0
 
 
 def test_the_published_figures_scale_as_the_page_says():
-    found = does_it_pay.published()
+    found = break_even_batch.published()
     of_eight = found[found["GPUs"].str.startswith("8")].set_index("precision")["scaling"]
     assert list(of_eight.drop("16 bits")) == ["0.97", "0.97"]
     assert list(of_eight["16 bits"]) == ["0.87", "0.84"]

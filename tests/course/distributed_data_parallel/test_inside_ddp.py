@@ -25,7 +25,7 @@ from ddp_workbook.experiments.distributed_data_parallel.messages import (
     STATE,
     Message,
 )
-from ddp_workbook.recording.collectives import record_collectives, recorded
+from ddp_workbook.recording.collectives import record_collectives, run_and_record
 from tests.workers import ddp_claims as workers
 
 pytestmark = pytest.mark.push("claims of further pages")
@@ -60,7 +60,7 @@ def on_line(wire: pd.DataFrame, comment: str) -> list[tuple[str, int]]:
 @pytest.fixture(scope="module")
 def watched() -> list[list[Backward]]:
     """Three backward passes on two ranks, in buckets of 1 MiB."""
-    return hooks.watched_backward(ranks=2, steps=3, bucket_cap_mb=1)
+    return hooks.recorded_backward(ranks=2, steps=3, bucket_cap_mb=1)
 
 
 def test_gradients_come_backwards_and_buckets_are_rebuilt_once(watched):
@@ -143,7 +143,7 @@ def test_the_picture_of_messages_says_what_it_shows():
 
 
 def test_looking_for_unused_parameters_sends_more_and_not_less():
-    table = messages.sent_with_a_spare_part().set_index("arguments")
+    table = messages.messages_with_unused_layer().set_index("arguments")
     assert list(table.loc["find_unused_parameters=True"]) == ["21,840, 24"] * 3
     assert list(table.loc["static_graph=True"]) == ["24, 21,840", "21,840", "28, 4, 21,840"]
     everything, less = (
@@ -154,12 +154,12 @@ def test_looking_for_unused_parameters_sends_more_and_not_less():
 
 
 def test_what_no_rank_has_used_keeps_no_gradient():
-    answers = launch(messages.steps_with_a_spare_part, find_unused_parameters=True, ranks=2)
+    answers = launch(messages.steps_with_unused_layer, find_unused_parameters=True, ranks=2)
     assert answers == ["the gradient of spare is None"] * 2
 
 
 def test_a_model_in_two_parts_has_the_gradients_of_one_process():
-    devices, off = constructor.off_from_one_process(ranks=3)
+    devices, off = constructor.max_gradient_error(ranks=3)
     assert len(devices) == 2 and off < 1e-6
 
 
@@ -167,21 +167,21 @@ def test_a_model_in_two_parts_has_the_gradients_of_one_process():
 
 
 def test_every_argument_is_explained():
-    assert [name for name in ARGUMENTS if name not in constructor.EXPLAINED] == []
+    assert [name for name in ARGUMENTS if name not in constructor.ARGUMENT_HELP] == []
     assert arguments.NEWER not in set(constructor.argument_table()["what it does"])
 
 
 @pytest.fixture(scope="module")
 def defaults() -> tuple[list, pd.DataFrame]:
     """Gradients and messages without any argument."""
-    return recorded(workers.two_steps)
+    return run_and_record(workers.two_steps)
 
 
 @pytest.mark.parametrize(
     "argument", [{"dim": 1}, {"check_reduction": True}, {"gradient_as_bucket_view": True}], ids=str
 )
 def test_arguments_that_change_no_message_and_no_gradient(defaults, argument):
-    gradients, wire = recorded(workers.two_steps, **argument)
+    gradients, wire = run_and_record(workers.two_steps, **argument)
     torch.testing.assert_close(gradients, defaults[0], rtol=0, atol=0)
     columns = ["rank", "op", "bytes", "line"]
     pd.testing.assert_frame_equal(wire[columns], defaults[1][columns])
@@ -212,7 +212,7 @@ def test_forward_sync_buffers_sends_them_at_the_start():
 
 
 def test_init_sync_off_sends_nothing_at_the_start_and_weights_differ():
-    (one, other), wire = recorded(workers.two_steps, init_sync=False)
+    (one, other), wire = run_and_record(workers.two_steps, init_sync=False)
     assert on_line(wire, "constructor") == []
     torch.testing.assert_close(one, other, rtol=0, atol=0)  # of weights that differ
 
@@ -280,7 +280,7 @@ def test_buffers_are_sent_if_the_forward_before_was_one_with_gradients():
 
 
 def test_the_first_step_with_an_unused_part_sends_nothing():
-    own, wire = recorded(workers.first_step_with_an_unused_part)
+    own, wire = run_and_record(workers.first_step_with_an_unused_part)
     assert own == [True, True]
     assert "all_reduce" not in set(wire["op"])
 

@@ -10,21 +10,27 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.experiments import who
+from ddp_workbook.experiments import print_environment
 from ddp_workbook.experiments.distributed_data_parallel import launchers
 from ddp_workbook.launcher.rendezvous import free_port
 from tests.workers import ddp_claims as workers
 
 pytestmark = pytest.mark.push("claims of further pages")
 
-START = launchers.Start("torchrun", 4.0, [(2.0, 3.0), (2.5, 3.5)], threads=1, accuracy=0.5)
+START = launchers.LaunchTiming("torchrun", 4.0, [(2.0, 3.0), (2.5, 3.5)], threads=1, accuracy=0.5)
 
 
 def torchrun(*words: str) -> subprocess.CompletedProcess:
     """Run torchrun as from a terminal, to its end."""
-    own = {name: value for name, value in os.environ.items() if not name.startswith(launchers.OWN)}
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(launchers.LAUNCH_ENV_PREFIXES)
+    }
     command = [sys.executable, "-m", "torch.distributed.run", *words]
-    return subprocess.run(command, capture_output=True, text=True, timeout=launchers.LIMIT, env=own)
+    return subprocess.run(
+        command, capture_output=True, text=True, timeout=launchers.TIMEOUT_S, env=own
+    )
 
 
 def test_spawn_ends_the_others_when_one_fails():
@@ -35,7 +41,7 @@ def test_spawn_ends_the_others_when_one_fails():
 def test_spawn_returns_nothing_or_a_context_to_join():
     assert torch.multiprocessing.spawn(print, nprocs=1) is None
     context = torch.multiprocessing.spawn(print, nprocs=1, join=False)
-    while not context.join(timeout=launchers.LIMIT):
+    while not context.join(timeout=launchers.TIMEOUT_S):
         pass
 
 
@@ -47,15 +53,20 @@ def test_torchrun_keeps_hold_of_the_port():
 
 def test_a_port_that_is_taken_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = torchrun("--master-port", str(taken.getsockname()[1]), who.__file__)
+        done = torchrun("--master-port", str(taken.getsockname()[1]), print_environment.__file__)
     assert done.returncode != 0 and "EADDRINUSE" in done.stderr
 
 
 def on_two_hosts(*lines: list[str]) -> list[list[dict]]:
     """What the ranks find that two torchruns start together, two each; in the order of `lines`."""
-    words = [["--nnodes", "2", "--nproc-per-node", "2", *line, who.__file__] for line in lines]
+    words = [
+        ["--nnodes", "2", "--nproc-per-node", "2", *line, print_environment.__file__]
+        for line in lines
+    ]
     with ThreadPoolExecutor() as pool:
-        return list(pool.map(launchers._told, ["torch.distributed.run"] * 2, words, [{}] * 2))
+        return list(
+            pool.map(launchers.rank_outputs, ["torch.distributed.run"] * 2, words, [{}] * 2)
+        )
 
 
 def test_node_rank_and_local_rank_make_the_rank():
@@ -77,14 +88,14 @@ def test_c10d_needs_no_node_rank_and_the_run_has_the_name_that_it_is_given():
 
 
 def test_a_standalone_run_has_a_name_of_its_own():
-    words = ["--standalone", "--nproc-per-node", "2", who.__file__]
-    runs = [launchers._told("torch.distributed.run", words, {}) for _ in range(2)]
+    words = ["--standalone", "--nproc-per-node", "2", print_environment.__file__]
+    runs = [launchers.rank_outputs("torch.distributed.run", words, {}) for _ in range(2)]
     names = [{one["TORCHELASTIC_RUN_ID"] for one in found} for found in runs]
     assert len(names[0]) == len(names[1]) == 1 and names[0] != names[1]
 
 
 def test_what_each_launcher_tells_a_program():
-    table = launchers.what_programs_are_told()
+    table = launchers.program_environments()
     assert list(table["sys.argv[1:]"]) == ["--epochs 5"] * 2 + ["--local-rank=0 --epochs 5"]
     assert list(table["LOCAL_RANK"]) == ["0"] * 3
     assert list(table["imports start in"]) == [

@@ -10,14 +10,18 @@ from torch.nn.parallel import parallel_apply
 
 from ddp_workbook import launch
 from ddp_workbook.experiments import one_gpu
-from ddp_workbook.experiments.distributed_data_parallel import autocast, half_speed, loss_scaling
+from ddp_workbook.experiments.distributed_data_parallel import (
+    autocast,
+    half_precision_speed,
+    loss_scaling,
+)
 from tests.workers import half_precision as workers
 
 pytestmark = pytest.mark.push("claims of further pages")
 
 
 def test_the_limits_of_the_formats_are_those_that_the_page_names():
-    table = loss_scaling.compared(torch.tensor([1.0, 1e-9]))
+    table = loss_scaling.format_table(torch.tensor([1.0, 1e-9]))
     assert torch.finfo(torch.float16).max == 65_504
     assert torch.finfo(torch.float16).smallest_normal == pytest.approx(0.00006, rel=0.02)
     half_of_the_smallest = loss_scaling.smallest(torch.float16) / 2
@@ -88,7 +92,7 @@ def test_shards_that_overflow_on_one_rank_are_skipped_by_all():
 
 
 def test_activations_are_what_autocast_makes_smaller():
-    tables = autocast.held_by_ways()
+    tables = autocast.memory_by_strategy()
     whole, half = tables["float32"], tables["bfloat16, autocast"]
     kept = ["parameters", "gradients", "optimizer state", "buckets"]
     pd.testing.assert_frame_equal(whole[kept], half[kept])
@@ -102,20 +106,20 @@ def test_activations_are_what_autocast_makes_smaller():
 def test_flags_are_read_where_the_system_lists_them(tmp_path):
     path = tmp_path / "cpuinfo"
     path.write_text("processor : 0\nflags : fpu avx512_bf16 sse\n")
-    assert half_speed.flags(path)["here"].to_dict() == {
-        flag: flag == "avx512_bf16" for flag in half_speed.FLAGS
+    assert half_precision_speed.flags(path)["here"].to_dict() == {
+        flag: flag == "avx512_bf16" for flag in half_precision_speed.FLAGS
     }
-    assert "does not list" in half_speed.flags(tmp_path / "none")
+    assert "does not list" in half_precision_speed.flags(tmp_path / "none")
 
 
 @pytest.mark.parametrize("name", one_gpu.SHOWN)
 def test_a_page_shows_what_a_gpu_recorded(name, tmp_path):
     """A table, a sentence before the first one, and one for a table of an older version."""
-    assert "No GPU has been measured yet" in one_gpu.on_a_gpu(name, tmp_path)
+    assert "No GPU has been measured yet" in one_gpu.recorded_gpu_table(name, tmp_path)
     row = dict.fromkeys(one_gpu.COLUMNS[name], 1.0)
     one_gpu.record(name, [row], "a GPU", tmp_path)
-    shown = one_gpu.on_a_gpu(name, tmp_path)
+    shown = one_gpu.recorded_gpu_table(name, tmp_path)
     assert list(shown) == ["machine", *one_gpu.SHOWN[name]] and len(shown) == 1
     first = one_gpu.SHOWN[name][0]
     pd.DataFrame({"machine": ["a GPU"]}).to_csv(tmp_path / f"{name}.csv")
-    assert f"has no column {first}" in one_gpu.on_a_gpu(name, tmp_path)
+    assert f"has no column {first}" in one_gpu.recorded_gpu_table(name, tmp_path)

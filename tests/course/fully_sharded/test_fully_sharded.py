@@ -10,7 +10,7 @@ import pytest
 from ddp_workbook import RankFailed, launch
 from ddp_workbook.chapters import fully_sharded, fully_sharded_by_hand
 from ddp_workbook.chapters.distributed_data_parallel import cleanup
-from tests.proven import hang_of
+from tests.hang_proofs import hang_of
 from tests.workers import sharded, sharded_badly
 
 WAYS = list(sharded_badly.WAYS)

@@ -100,7 +100,7 @@ def test_show_code_reads_the_file_as_it_is_now():
 def test_what_is_measured_is_what_the_formulas_say(steps):
     """Every part that has a formula, within 2 %."""
     for way, of_ranks in steps.items():
-        by_formula = memory.predicted(way, len(of_ranks))
+        by_formula = memory.predicted_memory(way, len(of_ranks))
         for part in memory.PARTS:
             if (way, part) != (BY_HAND, "unsharded"):
                 held = getattr(of_ranks[0].held, part)

@@ -13,7 +13,7 @@ import torch
 from ddp_workbook.digits import DigitsTransformer, furthest
 from ddp_workbook.experiments.fully_sharded import libraries, loops, pretrained
 from ddp_workbook.launcher.launch import launch
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import other_libraries
 from tools import book
 from tools.set_up import ROOT
@@ -38,7 +38,7 @@ with_libraries = pytest.mark.skipif(
 @pytest.fixture(scope="module", params=libraries.FORMS)
 def run_again(request) -> tuple[dict, dict]:
     """What was recorded of a library, and what happens now."""
-    return libraries.recorded()[request.param], libraries.run(request.param)
+    return libraries.recorded_results()[request.param], libraries.run(request.param)
 
 
 @with_libraries
@@ -68,7 +68,7 @@ def test_as_printed_the_weights_are_those_of_the_loop_by_hand(run_again):
 def test_in_a_step_only_gradients_are_sent():
     """Each form all-reduces as often and as much as DDP by hand, and never a micro-batch."""
     size = 4 * sum(p.numel() for p in loops.DigitsMLP().parameters())
-    for result in libraries.recorded().values():
+    for result in libraries.recorded_results().values():
         wire = result["forms"][libraries.AS_PRINTED]["wire"]
         (reduced,) = [row for row in wire if row["op"] == "all_reduce" and row["bytes"] > size]
         assert (reduced["calls"], reduced["bytes"]) == (24, 24 * size)
@@ -230,7 +230,7 @@ def test_dcp_reads_a_safetensors_file_in_the_same_way(folder, tmp_path):
     weights = torch.load(folder / "model.pt", weights_only=True)
     save_file(weights, tmp_path / "model.safetensors")
     ways = {"safetensors": other_libraries.from_safetensors}
-    for found in launch(pretrained.measured, tmp_path, ways, ranks=4, timeout=LIMIT):
+    for found in launch(pretrained.measure_ways, tmp_path, ways, ranks=4, timeout=LIMIT):
         one = found["safetensors"]
         assert furthest(one.weights, weights) == 0
         assert not [row for row in one.wire if row["dtype"].startswith("float")]

@@ -5,7 +5,7 @@ import pytest
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.exercises.memory_per_rank import CASES, DIGITS, KEYS, Measured
 from ddp_workbook.launcher.launch import launch
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.held_by_strategies import held_by
 
 RARELY = pytest.mark.release("bytes that 1, 3 and 6 ranks hold, measured again")

@@ -28,12 +28,12 @@ TINY = Settings(
 
 
 @pytest.fixture(scope="module")
-def expected() -> real_run.Trained:
+def expected() -> real_run.RunResult:
     """One process, and nothing of the program but data, first weights and learning rate."""
-    return real_run.alone(TINY)
+    return real_run.run_one_process(TINY)
 
 
-def assert_same(run: real_run.Trained, expected: real_run.Trained) -> None:
+def assert_same(run: real_run.RunResult, expected: real_run.RunResult) -> None:
     """Up to rounding: 6e-7 is the largest difference seen."""
     assert run.losses == pytest.approx(expected.losses[run.begun :], abs=1e-5)
     assert run.norms == pytest.approx(expected.norms[run.begun :], abs=1e-4)
@@ -64,7 +64,7 @@ def test_it_goes_on_from_the_newest_complete_checkpoint_on_other_ranks(expected,
     """Not from one whose .metadata is missing, because a rank died while it was saved."""
     settings = replace(TINY, checkpoints=tmp_path / "of_4")
     real_run.on_ranks(4, settings)
-    run = real_run.resumed(2, settings, 3, tmp_path / "of_2")
+    run = real_run.resume_run(2, settings, 3, tmp_path / "of_2")
     assert run.begun == 3
     assert_same(run, expected)
     (tmp_path / "of_2" / "step_0000006" / ".metadata").unlink()
@@ -121,7 +121,7 @@ def test_a_kind_of_checkpointing_that_there_is_not_is_refused():
 
 def test_ranks_share_the_tokens_of_a_step():
     """The same ones on any number of ranks, and others in the next step or with another seed."""
-    text = program.mapped(real_run.TEXT)
+    text = program.memory_map(real_run.TEXT)
     assert bytes(text[:200].tolist()).split()[:1] == [b"ALICE'S"]
 
     def of(ranks: int, step: int, seed: int = 0) -> list[str]:
@@ -150,13 +150,13 @@ def test_the_learning_rate_warms_up_and_falls_to_a_tenth():
     assert rates[-1] == pytest.approx(0.1, abs=1e-4)
 
 
-@pytest.mark.parametrize("settings", [TINY, real_run.foundry("7B")], ids=["tiny", "7B"])
+@pytest.mark.parametrize("settings", [TINY, real_run.foundry_settings("7B")], ids=["tiny", "7B"])
 def test_the_formula_of_operations_is_pytorchs_count(settings):
     settings = replace(settings, layers=2, checkpointing="none")
     with torch.device("meta"):
         model = program.Decoder(settings)
-    formula = program.operations_per_token(model, settings)
-    assert real_run.operations_counted(settings) == formula
+    formula = program.flops_per_token(model, settings)
+    assert real_run.counted_flops(settings) == formula
 
 
 def test_each_switch_does_what_the_page_says():

@@ -8,8 +8,8 @@ from torch.distributed.distributed_c10d import default_pg_nccl_timeout, default_
 
 from ddp_workbook import launch, record_collectives
 from ddp_workbook.experiments.fully_sharded import mistakes
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
-from tests.proven import hang_of
+from tests.hang_proofs import hang_of
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import sharded_states
 
 pytestmark = pytest.mark.push("claims of further pages")

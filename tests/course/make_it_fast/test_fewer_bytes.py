@@ -27,7 +27,7 @@ def test_loss_against_bytes_is_what_the_page_says(runs):
     assert losses[fewer_bytes.FLOAT16] == pytest.approx(whole, abs=1e-3)
     assert losses[fewer_bytes.BFLOAT16] == pytest.approx(whole, abs=1e-3)
     assert losses["PowerSGD rank 2"] == pytest.approx(whole, abs=0.02)
-    assert losses[fewer_bytes.COLD] == pytest.approx(whole, abs=0.02)
+    assert losses[fewer_bytes.NO_WARM_START] == pytest.approx(whole, abs=0.02)
     for power in fewer_bytes.POWERS:
         without = losses[f"{fewer_bytes.WITHOUT} rank {power}"]
         assert without > 1.2 * losses[f"{fewer_bytes.FEEDBACK} rank {power}"]
@@ -49,7 +49,7 @@ def test_the_built_in_hook_sends_what_the_one_in_python_sends():
 
 def test_what_runs_on_gloo():
     """As the page's table; torch 2.13."""
-    found = fewer_bytes.tried().set_index("hook")["on gloo"]
+    found = fewer_bytes.hooks_on_gloo().set_index("hook")["on gloo"]
     runs = [name for name in found.index if found[name] == "runs"]
     assert runs == [
         "fp16_compress_hook",
@@ -84,7 +84,7 @@ def several_buckets():
 
 def test_three_tenths():
     """20 steps of 0.3 and 0.28 are 5.8; without feedback nothing arrives."""
-    found = launch(fewer_bytes.carried, 0.3, 1, ranks=2)[0]
+    found = launch(fewer_bytes.error_feedback_sums, 0.3, 1, ranks=2)[0]
     assert found["true"][-1] == pytest.approx(5.8)
     assert abs(found["with feedback"][-1] - found["true"][-1]) <= 0.5
     assert found["without"][-1] == 0

@@ -13,13 +13,13 @@ from ddp_workbook import RankFailed, launch, record_collectives, text_table
 from ddp_workbook.chapters import make_it_fast, single_process
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, furthest
 from ddp_workbook.experiments.make_it_fast import (
-    apart,
     ladder,
+    local_sgd,
+    network_crossover,
     patterns,
     published,
     sharded,
-    when,
-    where,
+    step_breakdown,
 )
 from ddp_workbook.network.links import Network, network
 from ddp_workbook.planning.hardware import GBIT
@@ -74,7 +74,7 @@ def test_fewer_calls_save_latency(rungs):
 @pytest.mark.push("claims of the pages that take long")
 def test_small_buckets_hide_and_one_bucket_does_not():
     """Of 61 ms, and 23 were left when the page was written; a busy machine has three tries."""
-    wire = ladder.wire("1 Gbit/s, 0.1 ms")
+    wire = ladder.all_reduce_ms("1 Gbit/s, 0.1 ms")
     most = {
         "DDP, buckets of 1 MiB": 0.8,
         "DDP, float16 on the wire": 0.5,
@@ -102,43 +102,60 @@ def test_a_picture_goes_up_to_the_rung_that_was_asked_for(rungs):
 def test_a_step_computed_by_hand():
     """100 MB/s: all layers travel in 11 ms, one of 148 kB in 1.5, the first in 0.5."""
     link = network(Network(1e8))
-    sizes = when.layers()
+    sizes = network_crossover.layers()
     assert sum(sizes) == 1_095_208 and sizes[1:-1] == [148_224] * 7
     first, all_of_them = sizes[0] / 1e8, sum(sizes) / 1e8
-    assert when.ddp_step(0.6, link) == pytest.approx(0.6 + first)
-    assert when.ddp_step(0.0, link) == pytest.approx(all_of_them)
-    assert when.fsdp_step(0.0, link, prefetch=False) == pytest.approx(1.5 * all_of_them)
-    assert when.fsdp_step(0.6, link, prefetch=False) == pytest.approx(0.6 + 1.5 * all_of_them)
+    assert network_crossover.ddp_step(0.6, link) == pytest.approx(0.6 + first)
+    assert network_crossover.ddp_step(0.0, link) == pytest.approx(all_of_them)
+    assert network_crossover.fsdp_step(0.0, link, prefetch=False) == pytest.approx(
+        1.5 * all_of_them
+    )
+    assert network_crossover.fsdp_step(0.6, link, prefetch=False) == pytest.approx(
+        0.6 + 1.5 * all_of_them
+    )
     ends = (first + first) / 2  # the first gather and the last scatter have nothing to hide behind
-    assert when.fsdp_step(0.6, link, prefetch=True) == pytest.approx(0.6 + ends, rel=0.01)
+    assert network_crossover.fsdp_step(0.6, link, prefetch=True) == pytest.approx(
+        0.6 + ends, rel=0.01
+    )
 
 
 def test_every_layer_but_the_output_has_a_bucket_of_its_own():
     found = record_collectives(steps_of_ddp, ranks=2)
     sent = found[(found["rank"] == 0) & (found["op"] == "all_reduce")]["bytes"]
-    expected = [sum(when.layers()[-2:]), *when.layers()[-3::-1]]
+    expected = [sum(network_crossover.layers()[-2:]), *network_crossover.layers()[-3::-1]]
     assert [*sent.tail(len(expected))] == expected
 
 
 def test_what_the_lines_say():
     """From left to right no line climbs, and at both ends they are in the page's order."""
-    table = when.computed(0.01)
+    table = network_crossover.computed_steps(0.01)
     assert (table.diff().dropna() <= 1e-9).all(axis=None)
     slow, fast = table.iloc[0], table.iloc[-1]
-    assert slow[when.HALF] < slow[when.DDP] < slow[when.PREFETCHED] <= slow[when.FSDP]
-    assert slow[when.PREFETCHED] / slow[when.DDP] == pytest.approx(1.5, rel=0.05)
-    assert fast[when.DDP] == pytest.approx(10, rel=0.2)
+    assert (
+        slow[network_crossover.HALF]
+        < slow[network_crossover.DDP]
+        < slow[network_crossover.PREFETCHED]
+        <= slow[network_crossover.FSDP]
+    )
+    assert slow[network_crossover.PREFETCHED] / slow[network_crossover.DDP] == pytest.approx(
+        1.5, rel=0.05
+    )
+    assert fast[network_crossover.DDP] == pytest.approx(10, rel=0.2)
 
 
 @pytest.mark.push("claims of the pages that take long")
 def test_ddp_runs_as_it_was_computed():
     """On 100 Mbit/s nothing else counts; a busy machine takes longer."""
-    link = Network(0.1 * GBIT, when.LATENCY)
-    found = launch(when.runs, 100, ranks=2, network=when.order(0.1))
-    times = ladder.table_of(found, when.ALONE).sum(axis=1)
-    assert times[when.DDP] > 0.9e3 * when.ddp_step(0.0, link)
-    assert times[when.DDP] < 3e3 * when.ddp_step(times[when.ALONE] / 1e3, link)
-    assert times[when.DDP] > 2 * times[when.ONE]
+    link = Network(0.1 * GBIT, network_crossover.LATENCY)
+    found = launch(
+        network_crossover.measured_steps, 100, ranks=2, network=network_crossover.network_spec(0.1)
+    )
+    times = ladder.table_of(found, network_crossover.ALONE).sum(axis=1)
+    assert times[network_crossover.DDP] > 0.9e3 * network_crossover.ddp_step(0.0, link)
+    assert times[network_crossover.DDP] < 3e3 * network_crossover.ddp_step(
+        times[network_crossover.ALONE] / 1e3, link
+    )
+    assert times[network_crossover.DDP] > 2 * times[network_crossover.ONE]
 
 
 # Where a step goes
@@ -146,19 +163,19 @@ def test_ddp_runs_as_it_was_computed():
 
 @pytest.mark.push("claims of the pages that take long")
 def test_the_sentence_and_the_lanes():
-    found = where.steps("100 Mbit/s, 0.5 ms", 128)
+    found = step_breakdown.steps("100 Mbit/s, 0.5 ms", 128)
     assert found.parts["exposed"].sum() > 0.3 * found.parts["seconds"].sum()
-    picture = where.step_plot(found)
+    picture = step_breakdown.step_plot(found)
     assert found.in_a_sentence() in picture.alt and "rank 1, network" in picture.alt
 
 
 @pytest.mark.push("claims of the pages that take long")
 def test_a_players_network_is_ordered_for_its_ranks():
     """And the worker is not told."""
-    slow = where.play_buckets()
-    slow.controls["cap"].value, slow.controls["network"].value = 25, where.BUCKET_LINKS[0]
+    slow = step_breakdown.play_buckets()
+    slow.controls["cap"].value, slow.controls["network"].value = 25, step_breakdown.BUCKET_LINKS[0]
     slow.wait()
-    wire = network(where.BUCKET_LINKS[0]).seconds("all_reduce", 1.8 * 2**20, [0, 1], 2)
+    wire = network(step_breakdown.BUCKET_LINKS[0]).seconds("all_reduce", 1.8 * 2**20, [0, 1], 2)
     assert float(slow.answer.words.split("exposed, ")[1].split()[0]) > 0.5e3 * wire
 
 
@@ -168,7 +185,7 @@ def test_a_players_network_is_ordered_for_its_ranks():
 @pytest.fixture(scope="module", params=range(1, 9))
 def shown(request):
     """A pattern, by its number, and its timeline."""
-    return request.param, patterns.found(request.param)
+    return request.param, patterns.pattern_timeline(request.param)
 
 
 def test_a_pattern_shows_what_the_page_says(shown):
@@ -191,12 +208,15 @@ def test_a_pattern_shows_what_the_page_says(shown):
         assert mean["compute"][1] > 2 * mean["compute"][0]
     if number == 6:
         assert (mean["loading"] > 0.9e3 * patterns.SLOW).all()
-        assert "is loading" in patterns.in_a_sentence(found)
+        assert "is loading" in patterns.summary(found)
     if number == 7:  # one of DDP's, and four
         assert len(own_calls(found)) == 5 and (mean["exposed"] > 30).all()
     if number == 8:
         other = found.parts.query("rank == 0").set_index("step")["other"]
-        assert other[2] > 0.9 * patterns.DISK and other[2] - other.min() > patterns.DISK / 2
+        assert (
+            other[2] > 0.9 * patterns.DISK_WRITE_S
+            and other[2] - other.min() > patterns.DISK_WRITE_S / 2
+        )
 
 
 def own_calls(found):
@@ -278,7 +298,7 @@ def test_sharded_steps_wait_less_with_each_way():
 
     A busy machine has three tries.
     """
-    gathers = sharded.wire("100 Mbit/s, 2 ms")["ms"]["FSDP, all-gather in backward"]
+    gathers = sharded.communication_table("100 Mbit/s, 2 ms")["ms"]["FSDP, all-gather in backward"]
 
     def waits_less() -> bool:
         found = sharded.measure("100 Mbit/s, 2 ms", rounds=1).sum(axis=1)
@@ -291,20 +311,20 @@ def test_sharded_steps_wait_less_with_each_way():
 @pytest.mark.push("claims of the pages that take long")
 def test_meeting_after_every_step_is_one_process_on_the_whole_batch():
     """With plain SGD, the mean of the weights is a step with the mean of the gradients."""
-    found = launch(apart.train, 1, ranks=4)[0]
-    assert [step for step, _, _ in found] == [*range(4, apart.STEPS + 1, 4)]
+    found = launch(local_sgd.train, 1, ranks=4)[0]
+    assert [step for step, _, _ in found] == [*range(4, local_sgd.STEPS + 1, 4)]
     assert found[-1][2] == pytest.approx(loss_of_one_process(), abs=1e-4)
 
 
 def loss_of_one_process() -> float:
     digits = DigitsDataset()
     torch.manual_seed(0)
-    model = DigitsMLP(apart.WIDTH, apart.DEPTH)
-    optimizer = torch.optim.SGD(model.parameters(), lr=apart.RATE)
-    for first in range(0, apart.STEPS * apart.ROWS, apart.ROWS):
+    model = DigitsMLP(local_sgd.WIDTH, local_sgd.DEPTH)
+    optimizer = torch.optim.SGD(model.parameters(), lr=local_sgd.RATE)
+    for first in range(0, local_sgd.STEPS * local_sgd.ROWS, local_sgd.ROWS):
         # Row r of rank k is row k + 4 r of the table; a rank begins again after its last row.
         kept = [torch.arange(rank, len(digits), 4) for rank in range(4)]
-        picked = [rows[(torch.arange(apart.ROWS) + first) % len(rows)] for rows in kept]
+        picked = [rows[(torch.arange(local_sgd.ROWS) + first) % len(rows)] for rows in kept]
         images, labels = digits[torch.cat(picked)]
         optimizer.zero_grad()
         F.cross_entropy(model(images), labels).backward()
@@ -315,21 +335,23 @@ def loss_of_one_process() -> float:
 
 @pytest.mark.push("claims of the pages that take long")
 def test_fewer_meetings_cost_little_with_all_digits_and_much_with_a_rank_s_own():
-    def last(data: str, outer: str = apart.MEAN) -> float:
-        return apart.both(16, data, outer).iloc[-1]["every 16 steps"]
+    def last(data: str, outer: str = local_sgd.MEAN) -> float:
+        return local_sgd.train_both_ways(16, data, outer).iloc[-1]["every 16 steps"]
 
-    often = apart.both(16, apart.MIXED, apart.MEAN).iloc[-1]["met after every step"]
-    assert last(apart.MIXED) < 1.1 * often
-    assert last(apart.SORTED) > 2 * often
-    assert last(apart.SORTED, apart.NESTEROV) < 0.7 * last(apart.SORTED)
+    often = local_sgd.train_both_ways(16, local_sgd.MIXED, local_sgd.MEAN).iloc[-1][
+        "met after every step"
+    ]
+    assert last(local_sgd.MIXED) < 1.1 * often
+    assert last(local_sgd.SORTED) > 2 * often
+    assert last(local_sgd.SORTED, local_sgd.NESTEROV) < 0.7 * last(local_sgd.SORTED)
 
 
 @pytest.mark.push("claims of the pages that take long")
 def test_torch_s_averager_meets_as_outer_does():
-    found = apart.by_pytorch()
+    found = local_sgd.compare_with_pytorch()
     assert list(found.index) == [16, 32, 48, 64]
     assert (found["Outer"] == found["PeriodicModelAverager"]).all()
 
 
 def test_what_the_page_says_of_the_wire():
-    assert apart.wire() == pytest.approx(0.047, abs=0.0005)
+    assert local_sgd.sync_seconds() == pytest.approx(0.047, abs=0.0005)

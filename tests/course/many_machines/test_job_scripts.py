@@ -20,7 +20,7 @@ from torch.distributed.run import get_args_parser
 
 from benchmarks.traces import wait_until
 from ddp_workbook.chapters import single_process
-from ddp_workbook.exercises.judging.directives import asked_by, asked_of_pbs
+from ddp_workbook.exercises.judging.directives import parse_qsub, parse_request
 from ddp_workbook.results import read_results
 from tests.clusters.slurm import Slurm
 from tools.set_up import ROOT
@@ -79,9 +79,9 @@ CHUNK = {"ncpus", "ngpus", "mpiprocs"}
 
 @pytest.mark.parametrize("stem", [path.stem for path in SLURM])
 def test_both_schedulers_are_asked_for_the_same(stem):
-    """By the reader that judges `mend_the_job_script`: there is no PBS here that would refuse."""
+    """By the reader that judges `fix_job_script`: there is no PBS here that would refuse."""
     slurm, pbs = (
-        asked_by(scheduler, (FOLDER / f"{stem}.{scheduler}").read_text())
+        parse_request(scheduler, (FOLDER / f"{stem}.{scheduler}").read_text())
         for scheduler in ("slurm", "pbs")
     )
     assert (pbs.nodes, pbs.gpus, pbs.seconds) == (slurm.nodes, slurm.gpus, slurm.seconds)
@@ -366,7 +366,7 @@ def test_the_study_by_qsub_asks_in_the_words_of_pbs(desk):
     lines, _ = study(desk, "qsub", RANKS="1 8", GPUS_PER_NODE="4")
     assert "-l select=2:ncpus=4:ngpus=4:mpiprocs=1 -v RANKS_PER_NODE=4," in lines[1]
     assert "-W depend=afterany:1 distributed_data_parallel_nodes.pbs" in lines[1]
-    asked = [asked_of_pbs([line.strip().rpartition(" ")[0]]) for line in lines]
+    asked = [parse_qsub([line.strip().rpartition(" ")[0]]) for line in lines]
     assert [(one.nodes, one.gpus) for one in asked[:2]] == [(1, 1), (2, 4)]
 
 

@@ -22,12 +22,12 @@ from ddp_workbook import show_code
 from ddp_workbook.chapters import many_machines
 from ddp_workbook.errors import LaunchRefused, WorkbookError
 from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.experiments.many_machines import breaks, jobs, launchers, scaling
-from ddp_workbook.launcher.agents import AgentRun, Line, error_of, parsed, run_agents
+from ddp_workbook.experiments.many_machines import jobs, launchers, rendezvous_faults, scaling
+from ddp_workbook.launcher.agents import AgentRun, Line, error_of, parse_line, run_agents
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.rendezvous import free_port
 from ddp_workbook.results import COLUMNS, read_results
-from tests.leftovers import no_rank_left, wait_until  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left, wait_until  # noqa: F401 (a fixture)
 
 WAIT = """
 import sys, time
@@ -106,15 +106,15 @@ def test_the_transcript_shows_command_lines_and_roll_call(hosts):
 def test_the_picture_has_the_order_of_a_meeting(hosts):
     """Ranks start when the ranks are given, and meet when the last one has reached the store."""
     met = launchers.rendezvous(hosts)
-    assert len(met.stays) == 3 * (2 + 4)
-    starts = met.stays[met.stays["what"] == launchers.STARTS]
+    assert len(met.intervals) == 3 * (2 + 4)
+    starts = met.intervals[met.intervals["what"] == launchers.STARTS]
     agents, ranks = starts[starts["rank"].isna()], starts.dropna()
-    waits = met.stays[met.stays["what"] == launchers.WAITS]
+    waits = met.intervals[met.intervals["what"] == launchers.WAITS]
     tick = 0.5  # workers are looked at, and --tee reads what they print, ten times a second
-    assert agents["end"].max() <= met.ranks_given + tick
+    assert agents["end"].max() <= met.ranks_assigned + tick
     assert ranks["start"].min() >= waits["end"].min() - tick
     assert ranks["end"].max() <= met.group_met + tick
-    assert (met.stays["start"] <= met.stays["end"] + tick).all()
+    assert (met.intervals["start"] <= met.intervals["end"] + tick).all()
     picture = launchers.rendezvous_plot(met)
     assert f"{met.store_host} keeps the store" in picture.alt
     assert len(picture.axes.patches) == 3 * (2 + 4)
@@ -219,11 +219,11 @@ def test_a_line_is_taken_apart():
     """Which worker wrote a line, when, and whether it is torch's log: Python's and C++'s."""
     began = time.mktime((2026, 11, 22, 23, 59, 58, 0, 0, -1))
     prefix = "I1123 00:00:01.500000 77 .venv/lib/python3.11/site-packages/torch/run.py:7] "
-    assert parsed(prefix + "Using", 9.0, began) == Line(3.5, None, "Using", log=True)
-    told = parsed("[default1]:[rank3]:[W1122 23:59:59.250000123 socket.cpp:7] no", 9.0, began)
+    assert parse_line(prefix + "Using", 9.0, began) == Line(3.5, None, "Using", log=True)
+    told = parse_line("[default1]:[rank3]:[W1122 23:59:59.250000123 socket.cpp:7] no", 9.0, began)
     assert told == Line(9.0, 1, "no", log=True), "the log of C++ does not know the fraction"
-    assert parsed("[default0]:epoch 1", 9.0, began) == Line(9.0, 0, "epoch 1", log=False)
-    assert parsed("frame #3: main", 9.0, began).log
+    assert parse_line("[default0]:epoch 1", 9.0, began) == Line(9.0, 0, "epoch 1", log=False)
+    assert parse_line("frame #3: main", 9.0, began).log
 
 
 def test_the_last_error_is_the_one_to_tell():
@@ -237,30 +237,36 @@ def test_the_last_error_is_the_one_to_tell():
 
 @pytest.fixture(scope="module")
 def hosts_to_play_with():
-    return breaks.play_hosts()
+    return rendezvous_faults.play_hosts()
 
 
 @pytest.mark.push("breakages between hosts")
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (breaks.SLOW, r"All ranks have met\."),
-        (breaks.ABSENT, r"node a: RendezvousTimeoutError node b: .*was not started"),
+        (rendezvous_faults.SLOW, r"All ranks have met\."),
+        (rendezvous_faults.ABSENT, r"node a: RendezvousTimeoutError node b: .*was not started"),
         (
-            breaks.NAME,
+            rendezvous_faults.NAME,
             r"node a: RendezvousTimeoutError node b: \w+: gai error: -?\d",
         ),
-        (breaks.PORT, r"node b: RendezvousConnectionError: timed out after \d+ms"),
+        (rendezvous_faults.PORT, r"node b: RendezvousConnectionError: timed out after \d+ms"),
         # node a takes its store along: the other sees that, or its own time is up
-        (breaks.JOB, r"node a: RendezvousTimeoutError node b: Rendezvous(Timeout|Connection)Error"),
-        (breaks.INTERFACE, r"node b: RuntimeError: Unable to find (address|interface).*eth9"),
+        (
+            rendezvous_faults.JOB,
+            r"node a: RendezvousTimeoutError node b: Rendezvous(Timeout|Connection)Error",
+        ),
+        (
+            rendezvous_faults.INTERFACE,
+            r"node b: RuntimeError: Unable to find (address|interface).*eth9",
+        ),
     ],
 )
 def test_each_fault_between_hosts_has_its_own_words(how, words, hosts_to_play_with):
     made = hosts_to_play_with
     answer = made.answer_to(made.values | {"breaks": how})
     assert answer.error is None and re.search(words, answer.words), answer.words
-    assert ("What to do" in answer.words) == bool(breaks.ADVICE[how])
+    assert ("What to do" in answer.words) == bool(rendezvous_faults.ADVICE[how])
     assert answer.printed == ""
 
 
@@ -279,22 +285,24 @@ def test_the_default_patience_is_what_the_page_says():
     assert RendezvousTimeout().join.total_seconds() == 600
     source = inspect.getsource(c10d_rendezvous_backend)
     assert 'params.get_as_int("read_timeout", 60)' in source
-    by_name = {fault["name"]: fault for fault in breaks.records()}
-    assert "node2" not in breaks.key_sentence(by_name["host_never_comes"])
-    assert "(node1, 29400)" in breaks.key_sentence(by_name["head_never_comes"])
+    by_name = {fault["name"]: fault for fault in rendezvous_faults.records()}
+    assert "node2" not in rendezvous_faults.key_sentence(by_name["host_never_comes"])
+    assert "(node1, 29400)" in rendezvous_faults.key_sentence(by_name["head_never_comes"])
 
 
 def test_the_error_of_a_public_address_is_recorded():
     """Both hosts time out at an endpoint that no host takes for its own."""
-    (fault,) = [each for each in breaks.records() if each["name"] == "head_does_not_know_itself"]
+    (fault,) = [
+        each for each in rendezvous_faults.records() if each["name"] == "head_does_not_know_itself"
+    ]
     assert fault["exit_code"] == {"node1": 1, "node2": 1}
     assert all("timed out" in message for message in fault["message"].values())
 
 
 def test_recorded_faults_hold_their_key_sentences():
     """Each with its advice; three raise no error, which the page says as well."""
-    table = breaks.recorded()
-    assert len(table) == len(breaks.RECORDED_ADVICE) and table["message"].all()
+    table = rendezvous_faults.recorded_faults()
+    assert len(table) == len(rendezvous_faults.RECORDED_ADVICE) and table["message"].all()
     assert table["message"].str.startswith("none").sum() == 3
     assert table["message"].iloc[0] == "Connection refused, remote=[127.0.0.1]"
 
@@ -329,16 +337,16 @@ def test_a_job_is_submitted_only_if_the_reader_says_so(scheduler, tmp_path, comm
     scheduler(command, 'echo "took $1 in $PWD"; echo "$1" >> submitted')
     assert f"{command} my_job{ending}" in jobs.submit("my_job")
     assert not (tmp_path / "submitted").exists()
-    assert f"took my_job{ending} in {tmp_path}" in jobs.submit("my_job", really=True)
-    assert jobs.WATCH[command] in jobs.submit("my_job", really=True)
+    assert f"took my_job{ending} in {tmp_path}" in jobs.submit("my_job", confirm=True)
+    assert jobs.WATCH[command] in jobs.submit("my_job", confirm=True)
 
 
 def test_what_the_scheduler_refuses_is_told_in_its_words(scheduler):
     scheduler("sbatch", 'echo "sbatch: error: invalid partition" >&2; exit 1')
     with pytest.raises(WorkbookError, match="invalid partition"):
-        jobs.submit("my_job", really=True)
+        jobs.submit("my_job", confirm=True)
     with pytest.raises(WorkbookError, match=r"There is no other_job\.slurm"):
-        jobs.submit("other_job", really=True)
+        jobs.submit("other_job", confirm=True)
 
 
 def test_the_stub_is_what_a_cell_of_the_page_holds():
@@ -420,11 +428,11 @@ def test_the_recorded_study_is_complete_and_drawn():
     picture = scaling.scaling_plot(tables)
     assert "strong: 1 rank 100%, 2 ranks" in picture.alt
     assert len(picture.figure.axes) == 2
-    assert len(scaling.side_by_side(tables)) == 8
+    assert len(scaling.joined_table(tables)) == 8
 
 
 def test_two_schedulers_side_by_side_and_all_other_lines_are_the_same():
-    table = jobs.side_by_side("distributed_data_parallel_nodes")
+    table = jobs.directives_table("distributed_data_parallel_nodes")
     assert list(table.loc["nodes"]) == ["--nodes=2", "select=2"]
     assert table.notna().all(axis=None) and (table["Slurm"] != table["PBS"]).all()
     code = [

@@ -93,7 +93,7 @@ def test_without_a_state_nobody_asks(tmp_path, monkeypatch):
 def ask(folder: str) -> bool:
     """A worker whose ranks are on hosts that share no folder."""
     device = distributed_data_parallel.setup()
-    asked = many_machines.asked_to_stop(f"{folder}/{dist.get_rank()}", device)
+    asked = many_machines.stop_requested(f"{folder}/{dist.get_rank()}", device)
     distributed_data_parallel.cleanup()
     return asked
 
@@ -256,6 +256,6 @@ def test_the_roll_call_has_every_rank_in_order(capsys):
 def where() -> list[many_machines.Place]:
     """A worker: what every rank is told of all places."""
     device = distributed_data_parallel.setup()
-    places = many_machines.roll_call(device)
+    places = many_machines.rank_placement(device)
     distributed_data_parallel.cleanup()
     return places

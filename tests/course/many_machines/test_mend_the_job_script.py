@@ -8,12 +8,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_workbook.exercises import mend_the_job_script as exercise
+from ddp_workbook.exercises import fix_job_script as exercise
 from ddp_workbook.exercises.judging import directives, job_scripts
 from ddp_workbook.exercises.judging.catalogue import Exercise
-from ddp_workbook.exercises.judging.directives import Asked, Refused
+from ddp_workbook.exercises.judging.directives import JobRequest, Refused
 from tests.clusters.slurm import Slurm
-from tests.leftovers import wait_until
+from tests.leaks import wait_until
 
 SLURM, PBS = map(exercise.without_margin, exercise.mend_the_job_script())
 HALF_AN_HOUR = 30 * 60
@@ -32,7 +32,7 @@ def test_there_are_three_faults_for_slurm_and_two_for_pbs():
 
 def test_the_status_of_a_script_for_pbs_is_not_looked_at():
     """OpenPBS's pbsdsh returns 0 whatever its commands return, and so does its stand-in."""
-    run = job_scripts.play("pbs", PBS, Asked(nodes=2, gpus=4), 1, fails=True)
+    run = job_scripts.run_script("pbs", PBS, JobRequest(nodes=2, gpus=4), 1, fails=True)
     assert (len(run.starts), run.status) == (2, 0)
 
 
@@ -106,7 +106,7 @@ def test_a_time_that_nobody_understands_is_refused(read, text):
     ],
 )
 def test_spellings_of_two_nodes_with_four_gpus_for_slurm(lines):
-    asked = directives.asked_of_slurm(lines)
+    asked = directives.parse_sbatch(lines)
     assert (asked.nodes, asked.gpus) == (2, 4)
 
 
@@ -119,15 +119,15 @@ def test_spellings_of_two_nodes_with_four_gpus_for_slurm(lines):
     ],
 )
 def test_spellings_of_two_nodes_with_four_gpus_for_pbs(lines):
-    asked = directives.asked_of_pbs(lines)
+    asked = directives.parse_qsub(lines)
     assert (asked.nodes, asked.gpus) == (2, 4)
 
 
 @pytest.mark.parametrize(
     ("read", "line"),
     [
-        *((directives.asked_of_slurm, line) for line in ("--gpu=4", "-N two", "-t 30m")),
-        *((directives.asked_of_pbs, f"-l {one}") for one in ("select=2 -l ngpus=4", "walltime=h")),
+        *((directives.parse_sbatch, line) for line in ("--gpu=4", "-N two", "-t 30m")),
+        *((directives.parse_qsub, f"-l {one}") for one in ("select=2 -l ngpus=4", "walltime=h")),
     ],
 )
 def test_what_a_scheduler_refuses(read, line):
@@ -141,14 +141,16 @@ def test_what_a_scheduler_refuses(read, line):
 )
 def test_a_placement_that_keeps_chunks_apart(place, scattered):
     lines = ["-l select=2:ncpus=8", f"-l place={place}"]
-    assert directives.asked_of_pbs(lines).scattered is scattered
+    assert directives.parse_qsub(lines).scattered is scattered
 
 
 def test_which_lines_are_directives():
     """Of those that are not, only what would ask for something else is kept."""
     lines = ["#SBATCH -N 2", "##SBATCH -G 8", " #SBATCH -t 5", "# SBATCH -N 3", "#SBATCHED -G 8"]
     late = ["true", "#sbatch --gpus-per-node=4", "#SBATCH --time=30", "#SBATCH --half"]
-    asked = directives.asked_by("slurm", "\n".join(["#!/bin/bash", "# one", "", *lines, *late]))
+    asked = directives.parse_request(
+        "slurm", "\n".join(["#!/bin/bash", "# one", "", *lines, *late])
+    )
     assert (asked.nodes, asked.gpus, asked.seconds) == (2, 0, 0)
     assert asked.unread == [lines[1], lines[2].strip(), *late[1:3]]
 
@@ -162,7 +164,7 @@ def test_nothing_is_left_of_a_play(tmp_path, monkeypatch):
     marker = "987.654321"
     real = "$(type -P -a sleep | tail -n 1)"  # behind the one that stands in
     text = f"#!/bin/bash\n{real} {marker} &\n"
-    run = job_scripts.play("slurm", text, Asked(nodes=2), 1, fails=False)
+    run = job_scripts.run_script("slurm", text, JobRequest(nodes=2), 1, fails=False)
     assert run.status == 0
     assert wait_until(lambda: not sleeping(marker))
     assert list(tmp_path.iterdir()) == []
@@ -174,8 +176,10 @@ def test_nothing_is_left_of_a_play(tmp_path, monkeypatch):
 )
 def test_a_script_without_an_end_is_ended(loop, limit, tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    monkeypatch.setattr(job_scripts, "LIMIT", limit)
-    run = job_scripts.play("slurm", f"#!/bin/bash\n{loop}\n", Asked(nodes=2), 1, fails=False)
+    monkeypatch.setattr(job_scripts, "TIMEOUT_S", limit)
+    run = job_scripts.run_script(
+        "slurm", f"#!/bin/bash\n{loop}\n", JobRequest(nodes=2), 1, fails=False
+    )
     assert run.status is None
     assert list(tmp_path.iterdir()) == []
 
@@ -248,8 +252,8 @@ def test_a_played_script_starts_what_slurm_starts(tmp_path):
         differ = {}
         for name, text, fails, job in jobs:
             completed = slurm.wait(job, timeout=300) == "COMPLETED"
-            asked = directives.asked_by("slurm", text)
-            run = job_scripts.play("slurm", text, asked, int(job), fails)
+            asked = directives.parse_request("slurm", text)
+            run = job_scripts.run_script("slurm", text, asked, int(job), fails)
             real = really_started(slurm, tmp_path / f"{name}{fails}")
             one, other = (real, completed), (played(run), run.status == 0)
             if one != other:

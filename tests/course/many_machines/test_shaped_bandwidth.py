@@ -18,7 +18,7 @@ import sys
 import pandas as pd
 import pytest
 
-from ddp_workbook.experiments.many_machines.costs import Work, slowest_ranks, timings_of_rank
+from ddp_workbook.experiments.many_machines.costs import Workload, slowest_ranks, timings_of_rank
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.network.links import Network
@@ -30,14 +30,14 @@ from tests.shaped_links import Links, fit_links
 pytestmark = pytest.mark.cluster
 
 SLOW = Form(
-    Work(width=256, depth=4, bucket_cap_mb=0.25, rows=(16,), sizes=(524_288, 1_048_576)),
+    Workload(width=256, depth=4, bucket_cap_mb=0.25, rows=(16,), sizes=(524_288, 1_048_576)),
     fitted=(15, 60),
     predicted=(10, 30),
     rounds=4,
     alone=False,
 )
 FAST = Form(  # compute and communication take about as long at 300 Mbit/s, so overlap matters there
-    Work(width=256, depth=4, bucket_cap_mb=0.25, rows=(512,), sizes=(1024, 2_097_152)),
+    Workload(width=256, depth=4, bucket_cap_mb=0.25, rows=(512,), sizes=(1024, 2_097_152)),
     fitted=(60, 150, 600),
     predicted=(40, 300),
     rounds=5,

@@ -10,10 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.exercises.judging import torchrun, unordered
+from ddp_workbook.exercises.judging import set_order, torchrun
 from ddp_workbook.exercises.judging.torchrun import Reason, Unreadable
 from ddp_workbook.exercises.torchrun_line import on_host_of_its_own, torchrun_line
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 LINE = "--nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=a:29500 --rdzv-id=7"
 
@@ -96,7 +96,7 @@ def test_assignments_are_gone_once_they_are_read():
 )
 def test_what_differs_between_hosts_differs_in_the_check(own, monkeypatch):
     """An id or an endpoint that is made of it is not the same in all lines."""
-    monkeypatch.setattr(unordered.Unordered, "mixed", False)  # as it is afterwards
+    monkeypatch.setattr(set_order.RankOrderedSet, "mixed", False)  # as it is afterwards
     hosts = {"gpu-07": 4, "gpu-11": 2}
     first, second = (on_host_of_its_own(lambda *_: own(), host, hosts) for host in hosts)
     assert first != second

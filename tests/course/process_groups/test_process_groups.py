@@ -18,10 +18,10 @@ from torch.distributed.run import get_args_parser
 from ddp_workbook import launch
 from ddp_workbook.chapters import process_groups, single_process
 from ddp_workbook.errors import RanksHung, WorkbookError
-from ddp_workbook.experiments.process_groups import groups, meeting, meshes, nodes, one_rank
+from ddp_workbook.experiments.process_groups import groups, meshes, nodes, one_rank, rendezvous
 from ddp_workbook.launcher.rendezvous import free_port
 from ddp_workbook.recording.collectives import record_collectives
-from tests.proven import hang_of
+from tests.hang_proofs import hang_of
 from tests.workers import process_groups_workers as workers
 from tools.set_up import ROOT
 
@@ -88,15 +88,15 @@ def test_a_step_sends_every_gradient_along_its_row_and_its_column():
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_gloo_connects_every_rank_with_every_other(ranks):
-    met = launch(meeting.meet, ranks=ranks)
+    met = launch(rendezvous.record_rendezvous, ranks=ranks)
     every = {(one, other) for other in range(ranks) for one in range(other)}
-    assert meeting.pairs(met) == every
+    assert rendezvous.connected_pairs(met) == every
     assert [len(one.before) for one in met] == [1] * ranks  # to the store
     assert [len(one.after) for one in met] == [ranks] * ranks  # rank 0 has no more than the others
 
 
 def test_gloo_writes_one_address_a_rank_and_reads_all():
-    events = list(meeting.events(launch(meeting.meet, ranks=4)))
+    events = list(rendezvous.events(launch(rendezvous.record_rendezvous, ranks=4)))
     written = [(event.rank, event.owner) for event in events if event.what == "set"]
     read = {(event.rank, event.owner) for event in events if event.what != "set"}
     assert sorted(written) == [(rank, rank) for rank in range(4)]
@@ -110,7 +110,7 @@ def test_rank_0_has_the_stores_connections_with_tcp_alone():
     with tempfile.TemporaryDirectory() as folder:
         place = Path(folder, "meeting").as_uri()
         ways = ["env://", f"tcp://127.0.0.1:{free_port()}", place]
-        found = meeting.ways_to_meet(ways).set_index("init_method")
+        found = rendezvous.init_methods_table(ways).set_index("init_method")
     assert set(found.pop("sum of the ranks")) == {6}
     assert found.loc["env://"].tolist() == [4, 4, 4, 4]
     assert found.loc["tcp://"].tolist() == [8, 4, 4, 4]
@@ -128,8 +128,8 @@ def test_a_backend_that_exchanges_nothing_does_not_wait_for_the_others():
 
 
 def test_gloo_listens_where_the_interface_is_and_says_if_there_is_none():
-    lo = next(name for name in meeting.interfaces()["interface"] if name.startswith("lo"))
-    listens, unable = meeting.gloo_by([lo, "eth9"])["rank 0"]
+    lo = next(name for name in rendezvous.interfaces()["interface"] if name.startswith("lo"))
+    listens, unable = rendezvous.gloo_interfaces_table([lo, "eth9"])["rank 0"]
     assert listens == "listens at 127.0.0.1"
     assert "Unable to find" in unable and "eth9" in unable
 
@@ -279,7 +279,7 @@ def test_gloo_can_do_on_a_cpu_what_the_documentation_says():
 
 
 def test_the_table_of_backends_says_what_was_tried():
-    table = groups.what_backends_can()
+    table = groups.backend_support_table()
     assert "gloo, cpu: tried here" in table and "mpi, cpu: documented" in table
     if not torch.cuda.is_available():
         assert "nccl, cuda: documented" in table
@@ -297,7 +297,7 @@ def test_a_backend_that_is_missing_says_so():
 
 
 def test_a_rank_reads_too_early_without_a_barrier():
-    found = one_rank.read_with_and_without()
+    found = one_rank.read_with_and_without_barrier()
     assert list(found["without a barrier"]) == ["learning rate 0.05", "no file"]
     assert list(found["with a barrier"]) == ["learning rate 0.05"] * 2
 
@@ -363,7 +363,7 @@ def test_ranks_count_through_the_nodes_and_local_ranks_start_again(started):
 
 @pytest.mark.push("torchrun again")
 def test_node_0_keeps_the_store_that_all_ranks_know(started):
-    assert nodes.keeper(started) == 0
+    assert nodes.store_node(started) == 0
     assert nodes.environment(started)["MASTER_PORT"].nunique() == 1
 
 

@@ -4,11 +4,11 @@ import json
 
 import pandas as pd
 import pytest
+from ddp_workbook.experiments.process_groups.rendezvous import StoreEvent
 
-from ddp_workbook.experiments.process_groups import meeting, meshes, nodes, one_rank
-from ddp_workbook.experiments.process_groups.meeting import StoreEvent
+from ddp_workbook.experiments.process_groups import meshes, nodes, one_rank, rendezvous
 from ddp_workbook.rank_colours import rank_colour
-from tests.drawn import words
+from tests.picture_text import words
 
 
 def job(*ranks_of_nodes: int) -> pd.DataFrame:
@@ -82,7 +82,7 @@ def events() -> list[StoreEvent]:
 
 
 def test_store_plot_tells_waiting_for_a_rank_from_waiting_for_the_store():
-    picture = meeting.store_plot(events())
+    picture = rendezvous.store_plot(events())
     assert {"rank 0", "rank 1", "rank 1 has not written yet"} <= set(words(picture))
     assert "rank 0 has not written yet" not in words(picture)
     widths = sorted(bar.get_width() for bar in picture.axes.patches)
@@ -90,15 +90,15 @@ def test_store_plot_tells_waiting_for_a_rank_from_waiting_for_the_store():
 
 
 def test_the_words_of_the_store_say_who_waited_for_whom():
-    assert "rank 0 for rank 1, 18 ms; rank 1 for nobody" in meeting.store_plot(events()).alt
+    assert "rank 0 for rank 1, 18 ms; rank 1 for nobody" in rendezvous.store_plot(events()).alt
 
 
 def test_connections_plot_draws_each_pair_once():
     pairs = [(0, 1), (1, 0), (0, 2), (1, 2)]
-    picture = meeting.connections_plot(pairs, 3)
+    picture = rendezvous.connections_plot(pairs, 3)
     assert len(picture.axes.lines) == 3 + 3
     assert "3 lines, between the ranks 0 and 1, 0 and 2, 1 and 2" in picture.alt
-    alone = meeting.connections_plot([], 1)  # only the dotted line to the store
+    alone = rendezvous.connections_plot([], 1)  # only the dotted line to the store
     assert len(alone.axes.lines) == 1 and "rank 0" in words(alone)
 
 

@@ -5,6 +5,8 @@ import xml.etree.ElementTree as ET
 import pytest
 import torch
 import torch.distributed as dist
+from ddp_workbook.experiments.samplers.assignments import assignment_plot, owners_plot, sample_table
+from ddp_workbook.experiments.samplers.uneven_inputs import steps_with_join
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
 from torch.utils.data import DataLoader, DistributedSampler
@@ -15,12 +17,10 @@ from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.digits import accuracy as accuracy_of_one_process
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.samplers.pinning import PINNING_ALT, pinning_plot
-from ddp_workbook.experiments.samplers.samples import microscope_plot, owners_plot, sample_table
-from ddp_workbook.experiments.samplers.uneven import joined_steps
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.rank_colours import rank_colour
-from ddp_workbook.recording.collectives import recorded
-from tests.drawn import words
+from ddp_workbook.recording.collectives import run_and_record
+from tests.picture_text import words
 from tests.workers import samplers_workers as workers
 from tools.set_up import ROOT
 
@@ -81,7 +81,7 @@ def test_the_accuracy_is_exact_however_much_was_padded(count, shuffle):
 
 
 def test_the_accuracy_sends_one_number_for_each_digit():
-    _, wire = recorded(workers.accuracy, 21)
+    _, wire = run_and_record(workers.accuracy, 21)
     assert list(zip(wire["op"], wire["bytes"], strict=True)) == [("all_reduce", 4 * 21)] * 2
 
 
@@ -107,7 +107,7 @@ def test_the_table_has_a_row_for_each_sample():
 
 
 def test_the_microscope_frames_what_was_given_out_before():
-    picture = microscope_plot(sample_table(DEALT))
+    picture = assignment_plot(sample_table(DEALT))
     drawn = boxes(picture)
     heavy = [box for box in drawn if edge(box) == INK]
     assert len(drawn) == 16 and len(heavy) == 2  # ranks 2 and 3 got 0 and 1, a second time
@@ -115,7 +115,7 @@ def test_the_microscope_frames_what_was_given_out_before():
     assert {"epoch 0, rank 3", "epoch 1, rank 0", "9"} <= set(words(picture))
     assert any("heavy frame" in text for text in words(picture))
     assert not any(
-        "heavy" in text for text in words(microscope_plot(sample_table({0: [[1], [2]]})))
+        "heavy" in text for text in words(assignment_plot(sample_table({0: [[1], [2]]})))
     )
 
 
@@ -134,8 +134,8 @@ def test_the_owners_show_who_got_a_sample_twice_or_nobody():
 
 def test_the_microscope_marks_the_steps():
     """Three samples a rank in batches of two: a full step and a short one."""
-    assert {"step 0", "step 1"} <= set(words(microscope_plot(sample_table(DEALT), batch_size=2)))
-    assert "step 0" not in words(microscope_plot(sample_table(DEALT)))
+    assert {"step 0", "step 1"} <= set(words(assignment_plot(sample_table(DEALT), batch_size=2)))
+    assert "step 0" not in words(assignment_plot(sample_table(DEALT)))
 
 
 def test_a_part_of_an_epoch_has_no_dashed_boxes():
@@ -148,7 +148,7 @@ def test_a_part_of_an_epoch_has_no_dashed_boxes():
 
 
 def test_the_alt_texts_say_what_is_drawn():
-    text = microscope_plot(sample_table(DEALT)).alt
+    text = assignment_plot(sample_table(DEALT)).alt
     assert "rank 3 got 3, 7, 1" in text
     assert "before: sample 0 on rank 2 in epoch 0, sample 1 on rank 3 in epoch 0." in text
     text = owners_plot(sample_table(DEALT), 12).alt
@@ -160,7 +160,7 @@ def test_the_alt_texts_say_what_is_drawn():
 def test_the_notes_have_room(columns):
     """Nothing is cut off: every text lies inside the figure."""
     dealt = sample_table({0: [list(range(columns)), [0] * columns]})
-    for picture in (microscope_plot(dealt), owners_plot(dealt, columns)):
+    for picture in (assignment_plot(dealt), owners_plot(dealt, columns)):
         figure = picture.figure
         figure.draw_without_rendering()
         right = figure.get_figwidth() * figure.dpi
@@ -171,9 +171,9 @@ def test_the_notes_have_room(columns):
 @pytest.mark.parametrize(
     ("draw", "message"),
     [
-        (lambda: microscope_plot(sample_table({})), "no samples to draw"),
-        (lambda: microscope_plot(sample_table({0: [range(41)]})), "41 samples do not fit"),
-        (lambda: microscope_plot(sample_table({0: [[1]] * 9})), "9 ranks cannot be told apart"),
+        (lambda: assignment_plot(sample_table({})), "no samples to draw"),
+        (lambda: assignment_plot(sample_table({0: [range(41)]})), "41 samples do not fit"),
+        (lambda: assignment_plot(sample_table({0: [[1]] * 9})), "9 ranks cannot be told apart"),
         (lambda: owners_plot(sample_table({0: [[7]]}), 7), "outside of 0 to 6"),
     ],
 )
@@ -233,7 +233,7 @@ def test_dropping_samples_and_the_mean_of_means_are_no_cure_for_the_accuracy():
 
 def test_join_can_stop_all_ranks_as_soon_as_one_has_nothing_left():
     with pytest.raises(RankFailed, match=r"exhausted (all )?inputs"):
-        launch(joined_steps, [2, 3], timeout=20, throw_on_early_termination=True)
+        launch(steps_with_join, [2, 3], timeout=20, throw_on_early_termination=True)
 
 
 @pytest.mark.parametrize("own_seed", [False, True])

@@ -11,14 +11,14 @@ from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampl
 from ddp_workbook import figures, launch
 from ddp_workbook.digits import DATA
 from ddp_workbook.experiments.samplers import (
-    dealing,
     evaluation,
-    orders,
+    index_sharding,
+    loader_workers,
     own_program,
     pinning,
     resuming,
-    uneven,
-    workers,
+    shuffling,
+    uneven_inputs,
 )
 from tests.workers import samplers_workers
 
@@ -26,7 +26,7 @@ from tests.workers import samplers_workers
 
 
 def test_shares_are_rounded_up_or_down_to_a_multiple_of_the_ranks():
-    table = dealing.shares([10, 3, 8], ranks=4)
+    table = index_sharding.padding_table([10, 3, 8], ranks=4)
     assert table.loc[10].tolist() == [12, 2, 8, 2]
     assert table.loc[3].tolist() == [4, 1, 0, 3]
     assert table.loc[8].tolist() == [8, 0, 8, 0]
@@ -34,7 +34,9 @@ def test_shares_are_rounded_up_or_down_to_a_multiple_of_the_ranks():
 
 def test_without_set_epoch_the_same_samples_go_to_nobody_in_every_epoch():
     for set_epoch, orders_seen in ((False, 1), (True, 3)):
-        table = dealing.dealt(10, ranks=4, epochs=3, drop_last=True, set_epoch=set_epoch)
+        table = index_sharding.assignment_table(
+            10, ranks=4, epochs=3, drop_last=True, set_epoch=set_epoch
+        )
         of_epochs = table.groupby("epoch")["sample"].agg(frozenset)
         assert of_epochs.str.len().tolist() == [8, 8, 8]
         assert of_epochs.nunique() == orders_seen
@@ -54,30 +56,30 @@ def test_ranks_with_seeds_of_their_own_give_samples_out_twice_and_never():
 
 @pytest.mark.push("claims of the pages that take long")
 def test_the_loss_hides_a_missing_set_epoch_and_missing_shuffling_hides_in_what_is_printed():
-    table = orders.losses_by_way(ranks=2)
-    assert len(table) == 3 * orders.SEEDS * orders.EPOCHS
+    table = shuffling.losses_by_way(ranks=2)
+    assert len(table) == 3 * shuffling.SEEDS * shuffling.EPOCHS
     means = table.groupby(["way", "epoch"])[["printed", "true"]].mean()
     true, printed = means["true"], means["printed"]
     assert 0.5 < true["set_epoch forgotten", 8] / true["set_epoch", 8] < 2
     assert true["shuffle=False"].min() > 2 and true["set_epoch", 8] < 0.2
     assert printed["shuffle=False", 8] < 0.6 * printed["shuffle=False", 1]
-    picture = orders.losses_plot(table)
+    picture = shuffling.losses_plot(table)
     panels = picture.figure.axes
     assert [axes.get_ylabel() for axes in panels] == ["loss", ""]
     assert all(line.get_marker() != "None" for axes in panels for line in axes.lines)
     assert f"to {figures.number(true['shuffle=False', 8])}" in picture.alt
 
 
-@pytest.mark.parametrize("seed", range(orders.SEEDS))
+@pytest.mark.parametrize("seed", range(shuffling.SEEDS))
 def test_without_shuffling_an_epoch_ends_with_nine_for_every_digit(seed):
     """In one process: without shuffling, the two ranks' batches are neighbouring rows."""
-    images, labels = map(torch.stack, zip(*orders.sorted_digits(seed), strict=True))
+    images, labels = map(torch.stack, zip(*shuffling.sorted_digits(seed), strict=True))
     torch.manual_seed(seed)
     model = evaluation.DigitsMLP()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.3)
     nines = []
-    for _ in range(orders.EPOCHS):
-        for rows in torch.arange(len(labels)).split(2 * orders.BATCH_SIZE):
+    for _ in range(shuffling.EPOCHS):
+        for rows in torch.arange(len(labels)).split(2 * shuffling.BATCH_SIZE):
             optimizer.zero_grad()
             torch.nn.functional.cross_entropy(model(images[rows]), labels[rows]).backward()
             optimizer.step()
@@ -104,20 +106,24 @@ def test_the_padding_is_counted_and_the_chapters_accuracy_is_exact():
 
 def test_every_argument_has_its_words():
     """A new torch may bring arguments; the page then says so, and this test asks for words."""
-    assert list(inspect.signature(DataLoader).parameters) == list(workers.LOADER)
-    defaults = workers.argument_table().set_index("argument")["default"]
+    assert list(inspect.signature(DataLoader).parameters) == list(loader_workers.LOADER)
+    defaults = loader_workers.argument_table().set_index("argument")["default"]
     assert defaults["dataset"] == "(required)" and defaults["batch_size"] == "1"
 
 
 def test_every_process_reads_the_whole_stream_unless_it_is_cut():
-    table = workers.who_reads_what(ranks=2, num_workers=2)
+    table = loader_workers.stream_table(ranks=2, num_workers=2)
     assert table["times each"].tolist() == ["4", "2", "1"]
     assert table["samples that came"].tolist() == [96, 48, 24]
     assert (table["different samples"] == 24).all()
 
 
 def test_a_stream_without_workers_is_cut_by_rank_alone():
-    assert workers.who_reads_what(ranks=2, num_workers=0)["times each"].tolist() == ["2", "1", "1"]
+    assert loader_workers.stream_table(ranks=2, num_workers=0)["times each"].tolist() == [
+        "2",
+        "1",
+        "1",
+    ]
 
 
 def test_a_stream_cannot_be_shuffled():
@@ -149,7 +155,9 @@ def test_a_worker_that_is_not_forked_is_in_no_process_group():
 
 def test_ranks_with_one_seed_get_the_same_random_numbers():
     """Two ranks with two workers each; each batch of two is made by one worker."""
-    same, own = (workers.random_numbers(workers.who_made_what(s)) for s in ([0, 0], [1, 2]))
+    same, own = (
+        loader_workers.random_numbers(loader_workers.worker_table(s)) for s in ([0, 0], [1, 2])
+    )
     assert same.loc[0].tolist() == same.loc[1].tolist()
     assert not set(own.loc[0]) & set(own.loc[1])
 
@@ -158,15 +166,15 @@ def timings() -> pd.DataFrame:
     """As epoch_times returns them: two kinds, two ways, three epochs."""
     rows = [
         (kind, name, number, seconds + number / 100)
-        for kind, seconds in ((workers.WAITING, 0.1), (workers.COMPUTING, 0.2))
-        for name in (workers.NO_WORKERS, "num_workers=1, kept")
+        for kind, seconds in ((loader_workers.WAITING, 0.1), (loader_workers.COMPUTING, 0.2))
+        for name in (loader_workers.NO_WORKERS, "num_workers=1, kept")
         for number in range(3)
     ]
     return pd.DataFrame(rows, columns=["kind", "candidate", "round", "seconds"])
 
 
 def test_the_picture_of_loading_shows_every_epoch_and_says_how_many():
-    picture = workers.loading_plot(timings(), cores=2, dashed=120)
+    picture = loader_workers.loading_plot(timings(), cores=2, dashed=120)
     lines = [line for axes in picture.figure.axes for line in axes.lines]
     assert sum(len(line.get_xdata()) for line in lines if line.get_marker() == "o") == 12
     assert [line.get_xdata()[0] for line in lines if line.get_marker() == "None"] == [120, 120]
@@ -178,10 +186,13 @@ def test_the_picture_of_loading_shows_every_epoch_and_says_how_many():
 @pytest.mark.push("claims of the pages that take long")
 def test_an_epoch_without_workers_takes_its_samples_and_its_steps():
     """One round of all ways."""
-    table = workers.epoch_times(rounds=1)
+    table = loader_workers.epoch_times(rounds=1)
     assert len(table) == 8
-    waiting = table[table["kind"] == workers.WAITING].set_index("candidate")["seconds"]
-    assert waiting[workers.NO_WORKERS] >= 16 * workers.SAMPLE_SECONDS + 4 * workers.STEP_SECONDS
+    waiting = table[table["kind"] == loader_workers.WAITING].set_index("candidate")["seconds"]
+    assert (
+        waiting[loader_workers.NO_WORKERS]
+        >= 16 * loader_workers.SAMPLE_SECONDS + 4 * loader_workers.STEP_SECONDS
+    )
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="here the copies are measured")
@@ -193,7 +204,7 @@ def test_without_a_gpu_no_copy_is_measured():
 
 
 def test_join_makes_two_more_all_reduces_a_step():
-    sent = uneven.all_reduces(batches=5)
+    sent = uneven_inputs.all_reduces(batches=5)
     assert sent == {"without Join": 5, "with Join": 5 + 2 * 5 + 2}  # two when the last is done
 
 
@@ -207,7 +218,7 @@ def draw_of_rank(rank: int, ranks: int, epoch: int, weights: torch.Tensor, monke
     """What DistributedWeightedSampler gives a rank; no processes are needed."""
     monkeypatch.setattr(dist, "get_world_size", lambda: ranks)
     monkeypatch.setattr(dist, "get_rank", lambda: rank)
-    sampler = uneven.DistributedWeightedSampler(weights)
+    sampler = uneven_inputs.DistributedWeightedSampler(weights)
     sampler.set_epoch(epoch)
     assert len(list(sampler)) == len(sampler)
     return list(sampler)
@@ -225,20 +236,20 @@ def test_the_weighted_ranks_share_the_draw_of_one_process(monkeypatch):
 
 
 def test_a_rare_class_is_drawn_as_often_as_the_others():
-    table = uneven.classes_by_rank(ranks=4)
+    table = uneven_inputs.classes_by_rank(ranks=4)
     counts = table.groupby(["sampler", "class"])["samples"].sum()
     assert counts["DistributedSampler", 8] == 10
     assert counts["DistributedWeightedSampler"].between(100, 220).all()
     by_rank = table[(table["sampler"] != "DistributedSampler") & (table["class"] == 8)]["samples"]
     assert by_rank.min() > 15
-    picture = uneven.classes_plot(table, rare=8)
+    picture = uneven_inputs.classes_plot(table, rare=8)
     assert "DistributedSampler: 10 samples of the digit 8" in picture.alt
     assert picture.axes.get_xlabel() == "digit"
 
 
 def test_four_in_ten_of_the_other_digits_are_not_drawn(monkeypatch):
-    labels = uneven.rare_digits()
-    drawn = set(draw_of_rank(0, 1, 0, uneven.balancing_weights(labels), monkeypatch))
+    labels = uneven_inputs.rare_digits()
+    drawn = set(draw_of_rank(0, 1, 0, uneven_inputs.balancing_weights(labels), monkeypatch))
     others = set((labels != 8).nonzero().flatten().tolist())
     assert 0.35 < len(others - drawn) / len(others) < 0.45
 
@@ -252,11 +263,11 @@ def test_weighted_random_samplers_with_one_seed_draw_the_same_on_all_ranks():
 
 
 def test_equally_many_texts_are_uneven_work():
-    table = uneven.words_by_rank(uneven.texts(32), ranks=4)
+    table = uneven_inputs.words_by_rank(uneven_inputs.text_lengths(32), ranks=4)
     assert table["texts"].map(len).tolist() == [8] * 4
     totals = table["words"].map(sum)
     assert totals.max() > 1.1 * totals.mean()
-    picture = uneven.work_plot(table)
+    picture = uneven_inputs.work_plot(table)
     assert f"rank 1: {totals[1]}" in picture.alt
     assert f"mean is {totals.mean():.0f}" in picture.alt
     assert "words in one step" in picture.axes.get_xlabel()
@@ -266,7 +277,10 @@ def test_equally_many_texts_are_uneven_work():
 
 
 def test_the_sampler_runs_ahead_of_the_loop_with_workers():
-    assert launch(resuming.given_at_first_batch, 2, ranks=2) == [10, 10]  # (2 · 2 + 1) batches
+    assert launch(resuming.yielded_before_first_batch, 2, ranks=2) == [
+        10,
+        10,
+    ]  # (2 · 2 + 1) batches
 
 
 # Your own program
@@ -298,7 +312,7 @@ def test_the_loop_of_one_process_learns():
 
 @pytest.mark.push("claims of the pages that take long")
 def test_a_dealing_to_play_with_counts_what_came_again_and_what_never():
-    made = dealing.play_dealing()
+    made = index_sharding.play_index_sharding()
     assert made.answer.words.count("12 given out, 2 repeated; left out: none") == 2
     made.controls["drop_last"].value, made.controls["samples"].value = True, 11
     made.wait()

@@ -12,7 +12,7 @@ from ddp_workbook.experiments.start_here import (
     LATE,
     OTHER,
     SHAPE,
-    Held,
+    SumResult,
     one_sum,
     one_sum_plot,
     play_sum,
@@ -30,7 +30,7 @@ def test_four_processes_have_one_sum():
 
 
 def test_picture_and_words_have_the_values_that_they_are_given():
-    of_ranks = [Held(71, 1.5, 4.0, 0.25), Held(72, 2.5, 4.0, 2.01)]
+    of_ranks = [SumResult(71, 1.5, 4.0, 0.25), SumResult(72, 2.5, 4.0, 2.01)]
     picture = one_sum_plot(of_ranks)
     shown = [text.get_text() for text in picture.axes.texts]
     assert "rank 1, process 72: x = 2.5" in shown and shown.count("x = 4 after 0.25 s") == 1

@@ -3,18 +3,18 @@
 import pytest
 import torch
 import torch.distributed as dist
+from ddp_workbook.experiments.when_it_hangs.faulty_programs import FAULTY_PROGRAMS
+from ddp_workbook.launcher.hang_detection import HangLimits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import RanksHung
 from ddp_workbook.chapters import when_it_hangs
-from ddp_workbook.experiments.when_it_hangs import late, triage, ward
-from ddp_workbook.experiments.when_it_hangs.patients import PATIENTS
+from ddp_workbook.experiments.when_it_hangs import late_rank, stacks_and_dumps, symptoms
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.standstill import Limits
 from ddp_workbook.testing import on_ranks
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 HANGS = "BCDEFG"
 
@@ -97,23 +97,23 @@ def test_parameters_without_a_gradient_are_compared_too():
     assert on_ranks(2)(gradient_checked, True) == [wrong, wrong]
 
 
-@pytest.mark.parametrize("patient", PATIENTS)
+@pytest.mark.parametrize("patient", FAULTY_PROGRAMS)
 def test_each_patient_is_as_the_page_says(patient):
     """Six hang, with the rank that differs named; five are told from the one that is well."""
-    call, limits = call_of(ward.admitted, (patient,), {}, 4), Limits(patience=60)
+    call, limits = call_of(symptoms.run_program, (patient,), {}, 4), HangLimits(patience=60)
     if patient in HANGS:
         with pytest.raises(RanksHung) as hung:
-            run_ranks(call, 4, quiet=True, by_evidence=limits)
-        assert hung.value.missed
+            run_ranks(call, 4, quiet=True, hang_limits=limits)
+        assert hung.value.mismatches
         return
-    said = str(ward.examined(run_ranks(call, 4, quiet=True, by_evidence=limits)))
+    said = str(symptoms.symptoms_table(run_ranks(call, 4, quiet=True, hang_limits=limits)))
     assert ("no" in [line.split()[-1] for line in said.splitlines()] or "no, from" in said) == (
-        patient != ward.WELL
+        patient != symptoms.CORRECT
     )
 
 
 def test_the_error_of_a_hang_comes_from_those_that_waited():
-    found = on_ranks(4)(triage.stuck)
+    found = on_ranks(4)(stacks_and_dumps.stack_and_error)
     assert [bool(error) for _, error in found] == [True, True, False, True]
     # who gives up first closes its connections, which the next one notices
     assert any("Timed out waiting 1000ms" in error for _, error in found)
@@ -122,19 +122,19 @@ def test_the_error_of_a_hang_comes_from_those_that_waited():
 
 
 def test_the_recorder_shows_the_call_that_a_rank_never_made():
-    rows = str(triage.side_by_side("leaves_early")).splitlines()
+    rows = str(stacks_and_dumps.calls_by_rank("leaves_early")).splitlines()
     assert "-" in rows[-2].split() or "-" in rows[-1].split()
 
 
 @pytest.mark.push("claims of the pages that take long")
 def test_the_official_analyser_names_the_missing_rank_once_the_dump_is_mended():
-    assert "missing ranks: {2}" in triage.analysed()
-    assert "KeyError" in triage.analysed(cure=False)
+    assert "missing ranks: {2}" in stacks_and_dumps.fr_trace_report()
+    assert "KeyError" in stacks_and_dumps.fr_trace_report(fix_group_name=False)
 
 
-@pytest.mark.parametrize("when", late.WHEN)
+@pytest.mark.parametrize("when", late_rank.LATE_STEPS)
 def test_the_late_rank_waits_least(when):
-    times = on_ranks(3)(late.worked, 1, when)
+    times = on_ranks(3)(late_rank.all_reduce_times, 1, when)
     waits = [[left - entered for entered, left in own] for own in times]
-    for step in late.WHEN[when]:
+    for step in late_rank.LATE_STEPS[when]:
         assert min(range(3), key=lambda rank: waits[rank][step]) == 1

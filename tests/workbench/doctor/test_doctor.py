@@ -13,17 +13,17 @@ import time
 from pathlib import Path
 
 import pytest
+from ddp_workbook.checkup.observed_worker import Extent, ObservedWorker
 
 from ddp_workbook.checkup.diagnosis import diagnosis_of, doctor
 from ddp_workbook.checkup.facts import Facts
 from ddp_workbook.checkup.notes import read_notes
-from ddp_workbook.checkup.observed import Extent, Observed
 from ddp_workbook.errors import LaunchRefused
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.notebook import pages
 from ddp_workbook.program.new import write
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tools.set_up import ROOT
 
 COMMAND = [Path(sys.executable).with_name("ddp-workbook"), "doctor"]
@@ -295,7 +295,7 @@ def test_what_is_noted_of_each_pass_over_a_loader(script, tmp_path):
         "    for batch in loader: pass\n"
     )
     (tmp_path / "facts").mkdir()
-    observed = Observed(call_of(path, (), {}, 2).worker, tmp_path, Extent(), False)
+    observed = ObservedWorker(call_of(path, (), {}, 2).worker, tmp_path, Extent(), False)
     run_ranks(Call(observed, (), {}), 2, quiet=True)
     own = {"num_replicas": 2, "shuffle": True, "seed": 3, "total_size": 8, "drop_last": False}
     for rank, facts in enumerate(read_notes(tmp_path / "facts", 2)):

@@ -13,7 +13,7 @@ import pytest
 from ddp_workbook.checkup.diagnosis import doctor
 from ddp_workbook.checkup.facts import NOTE
 from ddp_workbook.exercises import edit
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tools.set_up import ROOT
 
 SCRIPTS = ROOT / "tests" / "doctor_scripts"
@@ -482,7 +482,7 @@ def script_of(name: str, folder: Path) -> tuple[Path, set[str]]:
         return SCRIPTS / "wrong" / f"{name}.py", {WRITTEN[name]}
     healthy, mistake, rules = EDITED[name]
     script = folder / f"{name}.py"
-    script.write_text(mistake.of((SCRIPTS / "healthy" / f"{healthy}.py").read_text()))
+    script.write_text(mistake.apply((SCRIPTS / "healthy" / f"{healthy}.py").read_text()))
     return script, rules
 
 

@@ -19,7 +19,7 @@ from ddp_workbook import figures, rank_colours
 from ddp_workbook.figures import palette
 from ddp_workbook.figures.style import Picture
 from ddp_workbook.recording.timing import speed_up
-from tests.drawn import words
+from tests.picture_text import words
 
 ALT = 'Two bars: "one" takes 3 ms & <two> 4 ms. Nothing else is to be seen.'
 SVG = "{http://www.w3.org/2000/svg}"

@@ -9,16 +9,16 @@ from pathlib import Path
 
 import psutil
 import pytest
+from ddp_workbook.diagnostics.handled_errors import HandledError
 
 from ddp_workbook.diagnostics import advice, user_code
 from ddp_workbook.diagnostics.evidence import State
-from ddp_workbook.diagnostics.handling import Handled
 from ddp_workbook.diagnostics.positions import Position
 from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
 from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
-from tests.leftovers import no_rank_left, pids_in  # noqa: F401
+from tests.leaks import no_rank_left, pids_in  # noqa: F401
 from tests.workers import children, faults, missing, results
 
 # How rank 1 fails, what the first line says, which line of faults.py is named.
@@ -129,7 +129,7 @@ def test_who_waited_while_it_handled_an_error():
     assert advice.WHILE_HANDLING.format(who="Rank 1") in text.split("look at   ")[1]
 
 
-HANDLES = Handled("ValueError: rank 1 is broken", "train.py", 3)
+HANDLES = HandledError("ValueError: rank 1 is broken", "train.py", 3)
 
 
 @pytest.mark.parametrize(
@@ -157,8 +157,10 @@ def test_a_shape_mismatch_that_aborts_names_the_line_and_the_cause():
 
 
 def test_a_crash_in_a_thread_of_the_workers_names_the_threads_line(monkeypatch):
-    monkeypatch.setattr(launch_module, "SETTLE", 10)  # until all three have crashed; seen: 0.1
-    monkeypatch.setattr(launch_module, "SETTLE_BLAME", 10)
+    monkeypatch.setattr(
+        launch_module, "FAILURE_SETTLE_S", 10
+    )  # until all three have crashed; seen: 0.1
+    monkeypatch.setattr(launch_module, "ROOT_CAUSE_SETTLE_S", 10)
     text = str(failure(faults.crashes_in_a_thread, ranks=3))
     line = r"threading\.Thread\(target=lambda: ctypes\.string_at\(0\)\)\.start\(\)"
     assert re.search(rf"\n  at        tests/workers/faults\.py:\d+  {line}\n", text)
@@ -243,7 +245,7 @@ def test_whose_a_file_is(file, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path / "project/notebooks")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, named)))
     monkeypatch.setattr(sys, "path", [*map(str, on_path), *sys.path])
-    monkeypatch.setattr(user_code, "OF_WORKERS", set())
+    monkeypatch.setattr(user_code, "WORKER_FOLDERS", set())
     user_code.add_worker(str(tmp_path / "other/project/worker.py"))
     assert user_code.is_library(str(tmp_path / file)) is FOLDERS[file]
 

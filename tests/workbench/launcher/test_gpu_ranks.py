@@ -16,7 +16,7 @@ from ddp_workbook.experiments.start_here import one_sum
 from ddp_workbook.launcher import rank_environment
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.collectives import record_collectives
-from tests.leftovers import no_rank_left  # noqa: F401
+from tests.leaks import no_rank_left  # noqa: F401
 from tests.workers import one_gpu as workers
 
 gpu1 = pytest.mark.gpu1

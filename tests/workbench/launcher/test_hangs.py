@@ -10,13 +10,13 @@ from torch import nn
 from ddp_workbook.diagnostics import advice, report
 from ddp_workbook.diagnostics.evidence import Evidence, State
 from ddp_workbook.diagnostics.mismatches import Kind, mismatches
-from ddp_workbook.diagnostics.positions import standing
+from ddp_workbook.diagnostics.positions import position_from_stack
 from ddp_workbook.errors import Proof, RanksHung
 from ddp_workbook.launcher import launch as launch_module
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
-from tests.leftovers import no_rank_left  # noqa: F401
-from tests.proven import hang_of, warm  # noqa: F401 (warm is a fixture)
+from tests.hang_proofs import hang_of, warm  # noqa: F401 (warm is a fixture)
+from tests.leaks import no_rank_left  # noqa: F401
 from tests.workers import hanging_import, hangs, launching
 
 LINES = Path(hangs.__file__).read_text().splitlines()
@@ -33,7 +33,7 @@ def hang(worker, *args, ranks=2, timeout=1.0) -> RanksHung:
     limit = max(1.0, 8 * pace) if timeout == 1 else timeout
     start = time.monotonic()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(RanksHung) as caught:
-        answer = max(launch_module.ANSWER, pace)
+        answer = max(launch_module.POSITION_TIMEOUT_S, pace)
         patch.setattr(launch_module._ask, "__defaults__", (answer,))  # its `patience`
         run_ranks(Call(worker, args), ranks, limit, quiet=True)
     assert time.monotonic() - start < limit + 30  # seen: 0.1 to 1 s more
@@ -100,10 +100,10 @@ def test_a_rank_that_compiles_waits_for_nobody():
         (f"{torch}/nn/parallel/distributed.py", 1, "forward"),
         (hangs.__file__, 3, "main"),
     ]
-    place = standing(Evidence(0, State.WORKING, stack=stack))
+    place = position_from_stack(Evidence(0, State.WORKING, stack=stack))
     assert place.state is State.COMPILING and place.line == 3 and not place.communicates
     assert advice.for_hang([place], []) == advice.COMPILES
-    waits = standing(Evidence(0, State.WORKING, stack=stack[2:]))
+    waits = position_from_stack(Evidence(0, State.WORKING, stack=stack[2:]))
     assert waits.state is State.WAITING
 
 

@@ -8,9 +8,9 @@ import pytest
 
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.launcher import fork_server
-from ddp_workbook.launcher.interrupts import surely
+from ddp_workbook.launcher.interrupts import run_uninterrupted
 from ddp_workbook.launcher.launch import launch
-from tests.leftovers import alive, wait_until
+from tests.leaks import alive, wait_until
 from tests.workers import in_kernels
 
 
@@ -29,7 +29,7 @@ def test_an_interrupted_step_runs_to_its_end_once_and_the_interrupt_is_raised_af
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        surely(step, "ended")
+        run_uninterrupted(step, "ended")
     assert done == ["begun", "ended"] and signal.getsignal(signal.SIGINT) is before
 
 
@@ -38,7 +38,7 @@ def test_an_error_that_is_on_its_way_is_not_replaced_by_the_interrupt():
         try:
             raise RankFailed("the rank's own")
         finally:
-            surely(interrupt)
+            run_uninterrupted(interrupt)
 
     with pytest.raises(RankFailed, match="the rank's own"):
         work()
@@ -47,7 +47,7 @@ def test_an_error_that_is_on_its_way_is_not_replaced_by_the_interrupt():
 def test_an_error_of_the_step_is_raised_and_the_handler_put_back():
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(ZeroDivisionError):
-        surely(lambda: 1 / 0)
+        run_uninterrupted(lambda: 1 / 0)
     assert signal.getsignal(signal.SIGINT) is before
 
 

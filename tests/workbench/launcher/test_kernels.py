@@ -8,7 +8,7 @@ import psutil
 import pytest
 
 from tests.cells import Kernel
-from tests.leftovers import alive, wait_until
+from tests.leaks import alive, wait_until
 
 pytestmark = pytest.mark.memory  # a kernel and its ranks
 

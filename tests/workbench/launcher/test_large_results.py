@@ -19,7 +19,7 @@ from ddp_workbook.launcher import framing, limits, serialization
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.fork_server import CONTEXT
 from ddp_workbook.launcher.launch import run_ranks
-from tests.leftovers import no_rank_left, wait_until  # noqa: F401
+from tests.leaks import no_rank_left, wait_until  # noqa: F401
 from tests.workers import results
 
 LARGE = 100_000_000  # bytes

@@ -16,7 +16,7 @@ from ddp_workbook.errors import RankFailed
 from ddp_workbook.launcher import fork_server, rank_environment
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import launch, run_ranks
-from tests.leftovers import alive, no_rank_left, wait_until  # noqa: F401
+from tests.leaks import alive, no_rank_left, wait_until  # noqa: F401
 from tests.workers import contract, launching
 from tests.workers.torchrun_style import loader, mesh, plain, recorded
 

@@ -11,8 +11,8 @@ from ddp_workbook.errors import RankFailed
 from ddp_workbook.launcher import fork_server
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
-from tests.leftovers import descriptors, no_rank_left, threads, wait_until  # noqa: F401
-from tests.proven import warm  # noqa: F401 (a fixture)
+from tests.hang_proofs import warm  # noqa: F401 (a fixture)
+from tests.leaks import descriptors, no_rank_left, threads, wait_until  # noqa: F401
 from tests.workers import faults, launching
 
 

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.diagnostics import missing
+from ddp_workbook.diagnostics import missing_requirements
 from ddp_workbook.diagnostics.gpu_needs import CLOCK, GUARD, NO_GRAPH, gpu_needs
 from ddp_workbook.diagnostics.launcher_needs import launcher_needs
 from ddp_workbook.diagnostics.source import Source, mended, read
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.launcher.calls import Call, call_of
 from ddp_workbook.launcher.launch import launch, run_ranks
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import missing as worker
 
 HEAD = """import os
@@ -241,7 +241,7 @@ def outcomes(*files: Path) -> list[dict | None]:
 
 @pytest.mark.parametrize("script", FAILS)
 def test_a_line_that_needs_what_is_missing_is_named_with_its_mend(script, errors):
-    assert rows(missing.look_at(errors[script])) == FAILS[script]
+    assert rows(missing_requirements.suggest_edits(errors[script])) == FAILS[script]
 
 
 CODE = re.compile("write (?!a value)|delete")  # a mend that needs no thought
@@ -256,12 +256,12 @@ def test_each_script_runs_after_what_the_rows_say(tmp_path):
 
 @pytest.mark.parametrize("script", OTHER_CAUSES)
 def test_an_error_with_another_cause_gets_no_such_advice(script, errors):
-    assert errors[script] is not None and missing.look_at(errors[script]) == []
+    assert errors[script] is not None and missing_requirements.suggest_edits(errors[script]) == []
 
 
 @pytest.mark.parametrize("script", FAILS_WITHOUT_GPU)
 def test_where_the_ranks_see_gpus_nothing_is_said_of_them(script, errors):
-    assert missing.look_at(errors[script] | {"gpus": 2}) == []
+    assert missing_requirements.suggest_edits(errors[script] | {"gpus": 2}) == []
 
 
 LAUNCHED = {  # what a script prints, if its mends are right
@@ -359,7 +359,7 @@ def test_all_lines_are_listed_at_once_and_the_mended_script_runs(script, tmp_pat
     assert list(rows(told.splitlines(), above=0)) == LISTED[script], told
     source = Source(file.read_text())
     edits = [edit for find in (gpu_needs, launcher_needs) for n in find(source) for edit in n.edits]
-    file.write_text(mended(source.text, missing.outermost(edits)))
+    file.write_text(mended(source.text, missing_requirements.outermost(edits)))
     assert launch_script(file, capsys).count("trained on") == 2
 
 
@@ -412,7 +412,7 @@ def look_at_after(file: Path, text: bytes, change=lambda file: None) -> list[str
     file.write_bytes(text)
     (error,) = outcomes(file)
     change(file)
-    return missing.look_at(error)
+    return missing_requirements.suggest_edits(error)
 
 
 HALT = b"import torch\ntorch.accelerator.current_accelerator().type\n"
@@ -461,7 +461,7 @@ def test_a_cell_of_ranks_is_read_although_its_last_line_is_kept(tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     cell = save_cell("%%ranks 1", "import torch\ntorch.cuda.Event()\n1", bare=True)
     (error,) = outcomes(Path(cell.path))
-    assert rows(missing.look_at(error), above=0) == {3: CLOCK}
+    assert rows(missing_requirements.suggest_edits(error), above=0) == {3: CLOCK}
 
 
 def test_a_large_file_does_not_keep_the_report_waiting(tmp_path):
@@ -478,7 +478,9 @@ def test_a_large_file_does_not_keep_the_report_waiting(tmp_path):
 def test_many_lines_are_cut_and_counted(tmp_path):
     text = b"import torch\n" + b"torch.cuda.synchronize()\n" * 20
     lines = look_at_after(tmp_path / "script.py", text)
-    assert len(rows(lines)) == missing.MOST_ROWS and lines[-1] == "  … and 8 more lines"
+    assert (
+        len(rows(lines)) == missing_requirements.MOST_ROWS and lines[-1] == "  … and 8 more lines"
+    )
 
 
 def test_a_module_beside_the_script_is_listed_too(tmp_path):

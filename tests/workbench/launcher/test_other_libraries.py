@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from ddp_workbook.launcher.launch import launch
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.pasted import spawn_style
 
 pytestmark = pytest.mark.push("other libraries")

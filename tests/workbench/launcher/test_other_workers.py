@@ -17,7 +17,7 @@ from ddp_workbook.errors import LaunchRefused, RankFailed, RanksHung
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import launch, run_ranks
 from ddp_workbook.recording.collectives import record_collectives
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.pasted import parallel_styles, spawn_style
 from tools.set_up import ROOT
 

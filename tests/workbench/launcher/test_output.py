@@ -13,7 +13,7 @@ from ddp_workbook.launcher import output
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.output import Printer, RankOutput
-from tests.leftovers import no_rank_left  # noqa: F401
+from tests.leaks import no_rank_left  # noqa: F401
 from tests.workers import printing
 
 

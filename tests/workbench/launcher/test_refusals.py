@@ -129,13 +129,13 @@ def test_whole_numbers_of_other_libraries_are_welcome(monkeypatch):
 
 
 def test_a_tensor_of_another_device_travels_as_a_copy_on_the_cpu(monkeypatch):
-    """The rule, without a GPU: what `travels_badly` says yes to arrives as a CPU tensor."""
+    """The rule, without a GPU: what `needs_cpu_copy` says yes to arrives as a CPU tensor."""
     model, loss = torch.nn.Linear(2, 2), torch.tensor(1.5)
     far_away = {tensor.data_ptr() for tensor in (*model.parameters(), loss)}
-    monkeypatch.setattr(serialization, "travels_badly", lambda t: t.data_ptr() in far_away)
+    monkeypatch.setattr(serialization, "needs_cpu_copy", lambda t: t.data_ptr() in far_away)
     copies = []
-    light = serialization.light
-    monkeypatch.setattr(serialization, "light", lambda t: copies.append(t) or light(t))
+    light = serialization.compact_cpu_copy
+    monkeypatch.setattr(serialization, "compact_cpu_copy", lambda t: copies.append(t) or light(t))
     back = serialization.unpack(serialization.pack({"model": model, "loss": loss}))
     assert back["loss"].item() == 1.5 and len(copies) == 3
     assert torch.equal(back["model"].weight, model.weight)

@@ -9,7 +9,7 @@ import pytest
 
 from ddp_workbook.errors import LaunchRefused, RankFailed
 from ddp_workbook.launcher.launch import launch
-from tests.leftovers import no_rank_left  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 
 @pytest.fixture

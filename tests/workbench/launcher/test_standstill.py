@@ -10,21 +10,21 @@ from pathlib import Path
 
 import pytest
 import torch
+from ddp_workbook.launcher.hang_detection import HangDetector, HangLimits, required_stall_of_rank_s
 
 from ddp_workbook.diagnostics.evidence import Evidence, State
-from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell
+from ddp_workbook.errors import HangUndecided, Proof, RankFailed, RanksHung
 from ddp_workbook.launcher import activity
 from ddp_workbook.launcher import launch as launching_of_ranks
-from ddp_workbook.launcher.activity import Reading, Thread
+from ddp_workbook.launcher.activity import Reading, ThreadStats
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.rendezvous import loopback_store
-from ddp_workbook.launcher.standstill import Limits, Watch, needs
-from tests.leftovers import no_rank_left, wait_until  # noqa: F401
-from tests.proven import warm  # noqa: F401 (a fixture)
+from tests.hang_proofs import warm  # noqa: F401 (a fixture)
+from tests.leaks import no_rank_left, wait_until  # noqa: F401
 from tests.workers import hanging_import, hangs, launching, standing
 
-SOON = Limits(idle=1, polling=2, processor=1)
+SOON = HangLimits(idle=1, polling=2, processor=1)
 
 
 @pytest.fixture
@@ -39,7 +39,7 @@ def busy() -> Iterator[None]:
 
 
 def follow(worker, *args, ranks=2, limits=SOON):
-    return run_ranks(Call(worker, args), ranks, quiet=True, by_evidence=limits)
+    return run_ranks(Call(worker, args), ranks, quiet=True, hang_limits=limits)
 
 
 def hang(worker, ranks=2, limits=SOON) -> RanksHung:
@@ -54,9 +54,9 @@ def hang(worker, ranks=2, limits=SOON) -> RanksHung:
 def test_ranks_that_wait_for_each_other(worker):
     """Measured: 0.95 s, of which 0.6 s are the standstill."""
     start = time.monotonic()
-    error = hang(worker, limits=Limits())
+    error = hang(worker, limits=HangLimits())
     assert time.monotonic() - start < 20
-    assert error.proof is Proof.STANDSTILL and 0.4 <= error.seconds < 10
+    assert error.proof is Proof.DEADLOCK and 0.4 <= error.seconds < 10
     assert all(place.line for place in error.positions)
     assert "2 of 2 ranks waited for other ranks, and nothing moved for " in str(error)
 
@@ -64,9 +64,9 @@ def test_ranks_that_wait_for_each_other(worker):
 def test_ranks_that_wait_for_each_other_on_a_busy_machine(busy):
     """Measured: 1.0 to 1.2 s beside 6 loops on 2 cores, 1.8 to 2.4 s beside 20."""
     start = time.monotonic()
-    error = hang(hangs.two_collectives, limits=Limits())
+    error = hang(hangs.two_collectives, limits=HangLimits())
     assert time.monotonic() - start < 24
-    assert error.proof is Proof.STANDSTILL and error.missed
+    assert error.proof is Proof.DEADLOCK and error.mismatches
 
 
 @pytest.mark.parametrize(
@@ -88,19 +88,19 @@ def test_ranks_that_wait_for_each_other_on_a_busy_machine(busy):
 )
 def test_slow_is_not_hung(busy, worker, answer):
     """One rank computes, or a child of it; all sleep by turns; data that takes its time."""
-    assert follow(worker, limits=Limits(patience=600)) == answer
+    assert follow(worker, limits=HangLimits(patience=600)) == answer
 
 
 def test_new_group_is_given_longer():
     """It asks the launch's store, and that lives in another process."""
-    error = hang(standing.new_group_by_one, limits=Limits(new_group=1.5))
-    assert error.proof is Proof.STANDSTILL and error.seconds >= 1.5
+    error = hang(standing.new_group_by_one, limits=HangLimits(new_group=1.5))
+    assert error.proof is Proof.DEADLOCK and error.seconds >= 1.5
 
 
 def test_connecting_is_given_longest():
-    limits = Limits(idle=0.5, connecting=2, polling=60)
+    limits = HangLimits(idle=0.5, connecting=2, polling=60)
     error = hang(standing.one_returns_before_it_connects, limits=limits)
-    assert error.proof is Proof.STANDSTILL and error.seconds >= 2
+    assert error.proof is Proof.DEADLOCK and error.seconds >= 2
 
 
 def test_a_loop_that_does_not_end():
@@ -124,7 +124,7 @@ def test_nothing_happens(worker):
 
 
 def test_idle_takes_as_long_as_it_says():
-    error = hang(standing.sleeps, limits=Limits(idle=3))
+    error = hang(standing.sleeps, limits=HangLimits(idle=3))
     assert error.proof is Proof.IDLE and 3 <= error.seconds < 30
 
 
@@ -148,8 +148,8 @@ def test_several_that_poll_are_given_longer():
 
 def test_patience_ends():
     said = []
-    limits = Limits(slow=0.3, patience=1.5, processor=60, on_slow=lambda: said.append("slow"))
-    with pytest.raises(TooBusyToTell, match="too busy to tell") as caught:
+    limits = HangLimits(slow=0.3, patience=1.5, processor=60, on_slow=lambda: said.append("slow"))
+    with pytest.raises(HangUndecided, match="too busy to tell") as caught:
         follow(standing.loop_on_rank_1, limits=limits)
     assert said == ["slow"] and caught.value.seconds == 1.5
     assert not isinstance(caught.value, RankFailed)
@@ -159,23 +159,25 @@ def test_a_standstill_is_no_sign_of_a_busy_machine(monkeypatch):
     """It may well be said before the ranks stand still, where they take long to come to that."""
     watches, stood = [], []
     monkeypatch.setattr(
-        launching_of_ranks, "Watch", lambda limits: watches.append(Watch(limits)) or watches[-1]
+        launching_of_ranks,
+        "HangDetector",
+        lambda limits: watches.append(HangDetector(limits)) or watches[-1],
     )
     say = lambda: stood.append(bool(watches[0].standstill.readings))  # noqa: E731
-    hang(standing.sleeps, limits=Limits(idle=2, slow=0.5, on_slow=say))
+    hang(standing.sleeps, limits=HangLimits(idle=2, slow=0.5, on_slow=say))
     assert True not in stood
 
 
 def test_a_rank_waits_for_one_that_has_returned():
     """As without evidence: the one that has returned closes its connections."""
     with pytest.raises(RankFailed) as caught:
-        follow(standing.returns_before_the_barrier, limits=Limits())
-    assert not isinstance(caught.value, RanksHung) and caught.value.missed
+        follow(standing.returns_before_the_barrier, limits=HangLimits())
+    assert not isinstance(caught.value, RanksHung) and caught.value.mismatches
 
 
 def test_a_failure_is_a_failure():
     with pytest.raises(RankFailed, match="no such digit") as caught:
-        follow(launching.raise_on, 1, limits=Limits())
+        follow(launching.raise_on, 1, limits=HangLimits())
     assert not isinstance(caught.value, RanksHung)
 
 
@@ -187,9 +189,9 @@ def test_the_clock_alone_is_a_proof_of_another_kind():
 
 def test_where_no_queue_can_be_seen(monkeypatch):
     """As on macOS and Windows: by processor time only, and 5 s at least."""
-    monkeypatch.setattr(activity, "SEEN", False)
+    monkeypatch.setattr(activity, "HAS_SCHEDSTAT", False)
     error = hang(hangs.two_collectives)
-    assert error.proof is Proof.STANDSTILL and error.seconds >= 5
+    assert error.proof is Proof.DEADLOCK and error.seconds >= 5
     assert hang(standing.loop_on_rank_1).proof is Proof.PROCESSOR_TIME
 
 
@@ -200,7 +202,8 @@ def reading(time: float = 0.0, **threads: tuple) -> Reading:
     """`worker` and `loop`, each (seconds on a processor, turns, state)."""
     numbers = {"worker": 1, "loop": 2}
     made = {
-        numbers[n]: Thread(run, 0.0, turns, state) for n, (run, turns, state) in threads.items()
+        numbers[n]: ThreadStats(run, 0.0, turns, state)
+        for n, (run, turns, state) in threads.items()
     }
     return Reading(time, 1, made)
 
@@ -224,8 +227,8 @@ def reading(time: float = 0.0, **threads: tuple) -> Reading:
 def test_what_is_a_standstill(worker, loop, stands, is_settled):
     before = reading(0.0, worker=(1.0, 50, "S"), loop=(0.0, 9, "S"))
     now = reading(0.4, worker=worker, loop=loop)
-    assert activity.still(before, now) is stands
-    assert activity.settled(before, now) is is_settled
+    assert activity.made_no_progress(before, now) is stands
+    assert activity.no_thread_starved(before, now) is is_settled
 
 
 @pytest.mark.parametrize(
@@ -248,7 +251,9 @@ def test_what_polls(worker, loop, idles, polls):
 
 def test_a_thread_that_comes_or_goes_is_no_standstill():
     alone = reading(worker=(1.0, 50, "S"))
-    assert not activity.still(alone, reading(1.0, worker=(1.0, 50, "S"), loop=(0.0, 0, "S")))
+    assert not activity.made_no_progress(
+        alone, reading(1.0, worker=(1.0, 50, "S"), loop=(0.0, 0, "S"))
+    )
 
 
 def test_the_store_is_looked_at():
@@ -281,4 +286,4 @@ def test_how_long_a_rank_may_stand(innermost, seconds):
     site = Path(torch.__file__).parents[1]
     stack = [(str(site / file), 1, name) for file, name in innermost]
     rank = Evidence(0, State.WORKING, stack=stack)
-    assert needs(rank, Limits()) == seconds
+    assert required_stall_of_rank_s(rank, HangLimits()) == seconds

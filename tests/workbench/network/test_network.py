@@ -5,10 +5,10 @@ import os
 from pathlib import Path
 
 import pytest
+from ddp_workbook.network.launch_network import MEMORY
 
 from ddp_workbook import errors, launch, record_collectives
 from ddp_workbook.network.links import PRESETS, Network, network
-from ddp_workbook.network.orders import MEMORY
 from tests.workers import network_workers as workers
 from tools.set_up import ROOT
 

@@ -46,7 +46,8 @@ from tools.set_up import ROOT
 BF16, FP32 = torch.bfloat16, torch.float32
 MODELS = ROOT / "data" / "models"
 H100 = Cluster(
-    hardware.named(hardware.INSIDE, "NVLink 4"), hardware.named(hardware.BETWEEN, "InfiniBand NDR")
+    hardware.named(hardware.INTRA_NODE_LINKS, "NVLink 4"),
+    hardware.named(hardware.INTER_NODE_LINKS, "InfiniBand NDR"),
 )
 CPU = torch.device("cpu")
 
@@ -115,7 +116,7 @@ SOME = [(2, {}), *CASES[-3:]]  # for `make test`
 
 def by_formula(
     shape: DecoderShape, ranks: int, way: dict
-) -> tuple[formulas.Ledger, Counter[tuple[str, int, int]]]:
+) -> tuple[formulas.MemoryEstimate, Counter[tuple[str, int, int]]]:
     """The ledger and the calls that should be those of `on_fake_ranks`."""
     param_dtype, reduce_dtype = way.get("dtypes", (None, None))
     shards, split = way.get("shards", ranks), way.get("split_root", False)
@@ -600,7 +601,9 @@ def test_offload_moves_what_is_kept_to_the_host_and_takes_time():
     there, here = plan("8B", 8, offload=True), plan("8B", 8)
     assert there.ledger.host == here.ledger.kept and here.ledger.host == 0
     assert there.host_memory == 8 * there.ledger.host
-    link = hardware.named(hardware.INSIDE, "PCIe 5").bytes_per_second * hardware.LINK_SHARE
+    link = (
+        hardware.named(hardware.INTRA_NODE_LINKS, "PCIe 5").bytes_per_second * hardware.LINK_SHARE
+    )
     assert there.host_seconds == pytest.approx(3 * here.ledger.parameters / link)
     assert set(there.on_gpu) == {"unsharded", "activations"}
     assert "on the host" in str(there) and "offload" in there.bound
@@ -687,7 +690,7 @@ def test_the_page_in_words_has_all_numbers():
     made = plan("70B", 64, "80GB")
     text = str(made)
     for part, size in made.on_gpu.items():
-        assert part in text and sizes.in_bytes(size) in text
+        assert part in text and sizes.format_bytes(size) in text
     for calls in summed(made.messages).itertuples():
         assert calls.op in text and str(calls.calls) in text
     assert "Fits" in text and "Bound by compute" in text and max(map(len, text.splitlines())) < 110
@@ -715,7 +718,7 @@ def test_ports_between_nodes_are_shared_by_those_who_use_them():
     port = H100.between.bytes_per_second * hardware.LINK_SHARE
     assert call_seconds(across, H100) == pytest.approx(whole * 63 / 64 / (8 * port), rel=0.05)
     assert call_seconds(lone, H100) == pytest.approx(whole * 7 / 8 / port, rel=0.05)
-    one_port = replace(H100, between=hardware.named(hardware.BETWEEN, "Ethernet 100G"))
+    one_port = replace(H100, between=hardware.named(hardware.INTER_NODE_LINKS, "Ethernet 100G"))
     port = one_port.between.bytes_per_second * hardware.LINK_SHARE
     assert call_seconds(across, one_port) == pytest.approx(whole * 63 / 64 / port, rel=0.05)
     assert call_seconds(lone, one_port) == pytest.approx(8 * whole * 7 / 8 / port, rel=0.05)
@@ -735,9 +738,9 @@ def test_flops_are_those_that_torchtitan_counts():
 
 
 def test_every_number_of_the_hardware_has_its_source():
-    for one in (*hardware.GPUS, *hardware.INSIDE, *hardware.BETWEEN):
+    for one in (*hardware.GPUS, *hardware.INTRA_NODE_LINKS, *hardware.INTER_NODE_LINKS):
         assert any(year in one.source for year in map(str, range(2000, 2027))), one.name
-    links = {link.name for link in hardware.INSIDE}
+    links = {link.name for link in hardware.INTRA_NODE_LINKS}
     assert {name for gpu in hardware.GPUS for name in (gpu.inside, gpu.host)} <= links
     assert {"V100", "A100 40GB", "A100", "L40S", "H100", "H200", "B200", "MI300X"} <= {
         gpu.name for gpu in hardware.GPUS
@@ -824,9 +827,13 @@ def test_sizes_are_read_and_written_as_people_do():
     assert sizes.parameter_count("70,000,000,000") == 70 * 10**9
     assert sizes.byte_count("80 GB") == 80 * 10**9 == sizes.byte_count(80_000_000_000)
     assert sizes.byte_count("80GiB") == 80 * 2**30 == sizes.byte_count("80gib")
-    shown = [sizes.in_bytes(n) for n in (999, 1500, 999_999, 4.41e9, 1.62e12)]
+    shown = [sizes.format_bytes(n) for n in (999, 1500, 999_999, 4.41e9, 1.62e12)]
     assert shown == ["999 bytes", "1.50 kB", "1.00 MB", "4.41 GB", "1.62 TB"]
-    assert [sizes.in_seconds(s) for s in (0.0123, 0.9999, 12.34)] == ["12.3 ms", "1.00 s", "12.3 s"]
+    assert [sizes.format_seconds(s) for s in (0.0123, 0.9999, 12.34)] == [
+        "12.3 ms",
+        "1.00 s",
+        "12.3 s",
+    ]
 
 
 # The command
@@ -885,7 +892,7 @@ def test_six_questions_lead_to_the_first_that_fits():
 
 def test_pictures_show_every_part_and_the_memory():
     made = plan("8B", 8, strategy="DDP")
-    picture = on_page.drawn({"8B": made}, memory=True, seconds=True)
+    picture = on_page.plan_plot({"8B": made}, memory=True, seconds=True)
     memory, seconds = picture.figure.axes
     labels = [text.get_text() for text in memory.get_legend().get_texts()]
     named = ["optimizer state" if part == "optimizer" else part for part in made.on_gpu]

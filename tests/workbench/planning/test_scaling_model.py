@@ -6,18 +6,18 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ddp_workbook.experiments.many_machines import costs, to_1024
-from ddp_workbook.planning.hardware import BETWEEN, INSIDE, named
+from ddp_workbook.experiments.many_machines import costs, projection
+from ddp_workbook.planning.hardware import INTER_NODE_LINKS, INTRA_NODE_LINKS, named
 from ddp_workbook.planning.scaling import (
     Job,
     Ring,
     TwoLevels,
+    bucket_timings,
     fit_compute,
     fit_ring,
     least_squares,
     predict_step,
     strong_scaling,
-    timeline,
     turning_point,
     weak_scaling,
 )
@@ -55,7 +55,7 @@ def test_a_free_network_scales_without_loss():
 def test_the_first_bucket_leaves_while_backward_runs():
     """A third of the compute is forward; then gradients come at an even rate."""
     compute = JOB.compute(2, 100)
-    first, second, third = timeline(JOB, RING, 2, 100)
+    first, second, third = bucket_timings(JOB, RING, 2, 100)
     assert first.ready == first.start == pytest.approx(compute * (1 / 3 + 2 / 3 * 1 / 8))
     assert second.start == max(second.ready, first.end)
     assert third.ready == pytest.approx(compute)
@@ -64,7 +64,7 @@ def test_the_first_bucket_leaves_while_backward_runs():
 def test_all_reduces_take_turns():
     """On a slow network each one waits for the one before, and the last ends the step."""
     slow = Ring(0.0, 1e-6)
-    sent = timeline(JOB, slow, 2, 100)
+    sent = bucket_timings(JOB, slow, 2, 100)
     assert [one.start for one in sent[1:]] == [one.end for one in sent[:-1]]
     step = predict_step(JOB, slow, 2, 100)
     assert step.communication == pytest.approx(8.0)  # bytes times beta times 2 (N - 1) / N = 1
@@ -143,7 +143,7 @@ def test_a_second_rank_need_not_pay():
 
 # Two levels
 
-H100 = Cluster(named(INSIDE, "NVLink 4"), named(BETWEEN, "InfiniBand NDR"))
+H100 = Cluster(named(INTRA_NODE_LINKS, "NVLink 4"), named(INTER_NODE_LINKS, "InfiniBand NDR"))
 
 
 def test_a_node_is_faster_than_two():
@@ -250,7 +250,7 @@ def test_nonsense_is_refused(ranks, buckets):
 
 # The page: its measurements, its numbers, its pictures
 
-SMALL = costs.Work(width=64, depth=2, bucket_cap_mb=0.01, rows=(8, 64), sizes=(64, 65_536))
+SMALL = costs.Workload(width=64, depth=2, bucket_cap_mb=0.01, rows=(8, 64), sizes=(64, 65_536))
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +302,7 @@ def test_the_slowest_rank_counts_from_the_first_ones_begin():
 
 def test_a_faster_link_shortens_the_step_and_nothing_else():
     """The same compute, on machines of their own."""
-    model = costs.Fitted(Job(1e-3, 50e-6, (1e6,) * 4, cores=2), RING, pd.DataFrame())
+    model = costs.FittedModel(Job(1e-3, 50e-6, (1e6,) * 4, cores=2), RING, pd.DataFrame())
     steps = costs.own_machines(model, {"slow": 1e9, "fast": 10e9}, ranks=4, rows=128)
     (slow, slow_sent), (fast, fast_sent) = steps["slow"], steps["fast"]
     assert slow.compute == fast.compute == pytest.approx(1e-3 + 128 * 50e-6)  # no shared cores
@@ -313,7 +313,7 @@ def test_a_faster_link_shortens_the_step_and_nothing_else():
 
 def test_a_slow_ethernet_costs_more_than_a_fast_one():
     """A line for each usual rate; the compute is the same, and what comes on top shrinks."""
-    model = costs.Fitted(Job(1e-3, 50e-6, (1e6,) * 4, cores=2), RING, pd.DataFrame())
+    model = costs.FittedModel(Job(1e-3, 50e-6, (1e6,) * 4, cores=2), RING, pd.DataFrame())
     table = costs.by_ethernet(model, ranks=4, rows=128)
     assert table.index.tolist() == ["1", "2.5", "10", "25", "100"]
     assert table["compute"].unique().tolist() == [7.4]
@@ -323,35 +323,37 @@ def test_a_slow_ethernet_costs_more_than_a_fast_one():
 
 def test_the_numbers_of_the_page_hold():
     """Weak scaling by network, the batch, and what others have published."""
-    weak = to_1024.weak_to_1024().pivot(index="ranks", columns="network", values="efficiency")
+    weak = projection.weak_scaling_table().pivot(
+        index="ranks", columns="network", values="efficiency"
+    )
     assert (weak.loc[:8] > 0.99).all(axis=None)  # one node
-    infiniband, shared, slow = weak.loc[1024][list(to_1024.NETWORKS)]
+    infiniband, shared, slow = weak.loc[1024][list(projection.NETWORKS)]
     assert infiniband > 0.99 and 0.6 < shared < 0.65 and slow < 0.25
-    assert to_1024.ROWS * to_1024.SEQUENCE == 65_536
-    assert to_1024.published()["efficiency"].tolist() == [0.785, 0.973]
+    assert projection.ROWS * projection.SEQUENCE == 65_536
+    assert projection.published()["efficiency"].tolist() == [0.785, 0.973]
 
 
 def test_where_a_step_is_shortest_on_the_page():
     """By the formula and by trying; half as many GPUs are nearly as fast."""
     for mib in (25, 250):
-        tables, turning = to_1024.strong_to_1024(1024, [mib])
+        tables, turning = projection.strong_scaling_tables(1024, [mib])
         (table,), (ranks,) = tables.values(), turning.values()
         assert table["seconds"].iloc[0] == pytest.approx(38, abs=0.5)
-        (tried,) = to_1024.shortest(tables).values()
+        (tried,) = projection.fastest_gpu_counts(tables).values()
         assert abs(tried - ranks) <= 1
-        job, n = to_1024.gpu_job(bucket=mib * 2**20), round(ranks)
-        half = predict_step(job, to_1024.FLAT, n // 2, 1024 / (n // 2)).seconds
-        assert half < 1.1 * predict_step(job, to_1024.FLAT, n, 1024 / n).seconds
-        quadruple = turning_point(job, to_1024.FLAT, 4096)
+        job, n = projection.gpu_job(bucket=mib * 2**20), round(ranks)
+        half = predict_step(job, projection.FLAT, n // 2, 1024 / (n // 2)).seconds
+        assert half < 1.1 * predict_step(job, projection.FLAT, n, 1024 / n).seconds
+        quadruple = turning_point(job, projection.FLAT, 4096)
         assert 1.9 < quadruple / ranks < 2.2
 
 
 def test_the_pictures_say_their_numbers_in_words():
     """Each can be drawn, and its alt text holds what it shows."""
-    words = to_1024.weak_plot().alt
+    words = projection.weak_plot().alt
     assert "InfiniBand NDR, one port per GPU from 1 to 1" in words
     assert "measured from 8 to 128 GPUs: 97.3%" in words
-    strong = to_1024.strong_plot(*to_1024.strong_to_1024(1024, [25, 250]))
+    strong = projection.strong_plot(*projection.strong_scaling_tables(1024, [25, 250]))
     assert "1.76 s at the shortest, on about 43" in strong.alt
-    rows = {"ring": (predict_step(JOB, RING, 4, 100), timeline(JOB, RING, 4, 100))}
+    rows = {"ring": (predict_step(JOB, RING, 4, 100), bucket_timings(JOB, RING, 4, 100))}
     assert "all-reduce from" in costs.timeline_plot(rows).alt

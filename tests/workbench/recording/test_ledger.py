@@ -45,7 +45,7 @@ def test_every_strategy_holds_and_sends_what_the_formulas_say(ranks, width, dept
     A group of one calls its collectives too, and sends nothing.
     """
     held, wire = experiment.strategies(ranks, width, depth)
-    assert experiment.off_by(held) <= 0.02
+    assert experiment.max_relative_error(held) <= 0.02
     activations = held[held["part"] == "activations"]
     assert (activations["predicted"] / activations["measured"]).between(0.98, 1.02).all()
     if ranks == 1:
@@ -70,7 +70,7 @@ def test_in_three_dtypes_strategies_keep_and_send_what_the_formulas_say():
 @pytest.mark.push("bytes of every strategy")
 def test_bytes_in_three_dtypes_are_those_of_the_page():
     """As multiples of DDP's in float32: 1.5 for fully_shard is true in float32 alone."""
-    times = experiment.in_dtypes()
+    times = experiment.traffic_by_dtype()
     assert times.loc["DDP"].tolist() == [1, 1, 0.5]
     assert times.loc["fully_shard"].tolist() == [1.5, 1, 0.75]
     assert times.loc["blocks stay gathered"].tolist() == [1, 0.75, 0.5]
@@ -134,7 +134,9 @@ def test_what_a_gpu_has_recorded_stands_beside_the_formulas(tmp_path):
 
 def test_policies_of_a_reader_are_measured():
     """In kB; without reduce_dtype the gradients are scattered in bfloat16 as well."""
-    held = experiment.held_with(2, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16))
+    held = experiment.memory_with_policies(
+        2, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)
+    )
     units, how = strategies.units_of(DigitsTransformer(64, 8)), strategies.Strategy("").policy
     default = formulas.fully_sharded(units, 2, how=how)
     assert held["unsharded"].item() == pytest.approx(default.unsharded / 2000, rel=0.02)

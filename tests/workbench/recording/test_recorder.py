@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from ddp_workbook.errors import LaunchRefused, RankFailed
-from ddp_workbook.recording.collectives import record_collectives, recorded
+from ddp_workbook.recording.collectives import record_collectives, run_and_record
 from ddp_workbook.recording.operations import FIELDS, single_calls
 from tests.workers import recorder_workers as workers
 
@@ -79,7 +79,7 @@ def test_the_table_itself():
 
 @pytest.mark.parametrize("ranks", [1, 3])
 def test_no_traffic_is_an_empty_table(ranks):
-    results, wire = recorded(workers.alone, 1, b=2, ranks=ranks)
+    results, wire = run_and_record(workers.alone, 1, b=2, ranks=ranks)
     assert results == [3] * ranks
     assert wire.empty and list(wire.columns) == COLUMNS
     assert wire["bytes"].sum() == 0 and wire["peer"].dtype == "Int64"
@@ -123,7 +123,7 @@ def test_dtypes():
 
 @pytest.mark.parametrize("ranks", [2, 3, 4])
 def test_a_ring_of_sends(ranks):
-    results, wire = recorded(workers.ring, ranks=ranks)
+    results, wire = run_and_record(workers.ring, ranks=ranks)
     assert results == [float((rank - 1) % ranks) for rank in range(ranks)]
     for rank in range(ranks):
         right, left = (rank + 1) % ranks, (rank - 1) % ranks
@@ -256,26 +256,26 @@ def test_threads_of_the_worker_are_seen():
 
 
 def test_processes_of_a_data_loader_go_on_working():
-    results, wire = recorded(workers.data_workers)
+    results, wire = run_and_record(workers.data_workers)
     assert results == [[0, 1, 2, 3]] * 2 and wire.empty
 
 
 def test_a_failed_call_that_is_caught_was_asked_for():
-    results, wire = recorded(workers.caught)
+    results, wire = run_and_record(workers.caught)
     assert results == ["RuntimeError"] * 2
     assert of(wire, 1, "dtype") == [("float8_e5m2",), ("float32",)]
 
 
 @pytest.mark.long
 def test_a_compiled_worker_is_compiled_and_recorded(capsys):
-    results, wire = recorded(workers.compiled)
+    results, wire = run_and_record(workers.compiled)
     assert results == [1, 1]  # the recorder itself was not compiled
     assert of(wire, 0, "op", "bytes") == [("all_reduce", 12)]
     assert "Warning" not in capsys.readouterr().out
 
 
 def test_sys_exit_zero_is_a_return_and_keeps_the_rows():
-    results, wire = recorded(workers.leaves)
+    results, wire = run_and_record(workers.leaves)
     assert results == [None, None] and list(wire["op"]) == ["all_reduce"] * 2
 
 

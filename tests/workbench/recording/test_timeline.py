@@ -9,7 +9,7 @@ import pytest
 
 from ddp_workbook import errors, timeline, timeline_of_files
 from ddp_workbook.recording import traces
-from ddp_workbook.recording.timeline import Late, timeline_of
+from ddp_workbook.recording.timeline import Straggler, timeline_of
 from tests.commands import run
 from tests.workers import timeline_workers as workers
 
@@ -85,7 +85,7 @@ def test_waiting_for_the_last_rank(tmp_path):
     files = [written(tmp_path / f"{rank}.json", rank, a_step(7.0 * rank)) for rank in (0, 1)]
     found = timeline_of(traces.read_traces(files))
     assert found.parts["waiting"].tolist() == pytest.approx([3e-3, 0])
-    assert found.late() == Late(1, 1, 1, "compute")
+    assert found.straggler() == Straggler(1, 1, 1, "compute")
     assert found.in_a_sentence().endswith("rank 1 is late in 1 of 1 steps (its computing).")
 
 
@@ -139,7 +139,7 @@ def test_calls_that_do_not_belong_together(tmp_path):
     other = [*a_step(7.0), event("gloo:broadcast", 14, 15)]
     files = [written(tmp_path / "0.json", 0, a_step()), written(tmp_path / "1.json", 1, other)]
     found = timeline_of(traces.read_traces(files))
-    assert found.parts["waiting"].tolist() == [0, 0] and found.late() is None
+    assert found.parts["waiting"].tolist() == [0, 0] and found.straggler() is None
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_no_file_two_of_a_rank_and_one_too_large(tmp_path, monkeypatch):
     ):
         with pytest.raises(errors.WorkbookError, match=said):
             traces.read_traces(paths)
-    monkeypatch.setattr(traces, "LARGEST", 100)
+    monkeypatch.setattr(traces, "MAX_TRACE_BYTES", 100)
     with pytest.raises(errors.WorkbookError, match="Profile fewer steps"):
         traces.read_traces([tmp_path / "1.json"])
 
@@ -209,7 +209,7 @@ def test_parts_add_up_and_results_come_back(healthy):
 def test_a_late_rank_is_named_with_its_cause(late, cause, network):
     """It sleeps for more than a step."""
     found = timeline(workers.train, late, 1, ranks=3, steps=4, network=network)
-    named = found.late()
+    named = found.straggler()
     assert (named.rank, named.of, named.cause) == (1, 4, cause) and named.steps >= 3
     waited = found.parts.groupby("rank")["waiting"].mean()
     assert waited[0] > 0.5 * workers.SLEEP > waited[1]

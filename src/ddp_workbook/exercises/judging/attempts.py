@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ddp_workbook.diagnostics import user_code
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import temporary_folder, temporary_folders, write_whole
+from ddp_workbook.files import temporary_folder, temporary_folders, write_atomically
 
 FOLDER = Path("work") / "exercises"
 YOUR_CELL = "your cell"  # the name of an attempt's file in reports
@@ -49,11 +49,11 @@ def save(name: str, code: str) -> Attempt:
             if latest.exists():  # perhaps changed in an editor
                 _numbered(folder, name, latest.read_bytes())
             path = _numbered(folder, name, text.encode())
-            write_whole(latest, text)
+            write_atomically(latest, text)
         except OSError as error:
             problem = error
             continue
-        user_code.call_it(str(path), YOUR_CELL)
+        user_code.set_display_name(str(path), YOUR_CELL)
         OWN[name], NOT_KEPT[name] = path, str(problem or "")
         return Attempt(name, path)
     raise WorkbookError(f"Your attempt could not be saved, so it was not run: {problem}.")
@@ -130,13 +130,13 @@ def earlier(folder: Path, name: str) -> dict[int, Path]:
     return {int(number): path for number, path in sorted(found) if number.isdecimal()}
 
 
-def of(name: str) -> list[Path]:
+def all_attempts(name: str) -> list[Path]:
     """All different attempts at `name` that are saved, the oldest first."""
     folders = (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders()))
     return [path for folder in folders for path in earlier(folder, name).values()]
 
 
-def saved(name: str) -> Path | None:
+def latest_attempt(name: str) -> Path | None:
     """The latest attempt on disk, if there is one.
 
     If the latest comes from another kernel, this kernel's own; not if it was changed in an editor.
@@ -157,11 +157,11 @@ def note_solved(attempt: Attempt, sentence: str) -> None:
     """
     note = attempt.path.with_suffix(".solved")
     with contextlib.suppress(OSError):
-        write_whole(note, f"{attempt.path.name}\n{sentence}\n")
+        write_atomically(note, f"{attempt.path.name}\n{sentence}\n")
         OWN_NOTES[attempt.name] = note
 
 
-def solved(name: str) -> Path | None:
+def latest_passed(name: str) -> Path | None:
     """The latest attempt at `name` that has passed; None if there is none.
 
     This kernel's own comes before another's.

@@ -9,7 +9,7 @@ from types import ModuleType
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.exercises import CHAPTERS
 from ddp_workbook.exercises.judging import source
-from ddp_workbook.exercises.judging.check import OnRanks, load
+from ddp_workbook.exercises.judging.check import DistributedCheck, load
 
 FOLDER = Path(__file__).parents[1]
 
@@ -41,7 +41,7 @@ class Exercise:
         return source.solution(self.text, self.name)
 
     @cached_property
-    def check(self) -> OnRanks:
+    def check(self) -> DistributedCheck:
         """What is called, looked at, and required."""
         return load(self.name)
 

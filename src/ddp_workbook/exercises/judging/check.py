@@ -22,7 +22,7 @@ from ddp_workbook.exercises.judging import source
 from ddp_workbook.exercises.judging.values import in_words
 
 
-class NotYet(Exception):
+class CheckFailed(Exception):
     """The attempt does not do what the task asks: called, came back, required, where to look.
 
     Each of the four sentences may take several lines, and none contains the solution. A check
@@ -40,42 +40,48 @@ class NotYet(Exception):
 
 
 @dataclass
-class Seen:
+class Observation:
     """One call on one rank, as it was observed there."""
 
     call: int  # number; 0 is the first at this world size
     rank: int
     case: Any
     actual: Any  # what `observe` returned
-    wire: list[dict] = field(default_factory=list)  # rows of `record_collectives`, without rank
+    communication: list[dict] = field(
+        default_factory=list
+    )  # rows of `record_collectives`, without rank
     changed: list[str] = field(default_factory=list)  # names of changed arguments
     overwritten: bool = False  # its result had changed by the time of the last call
-    by_chance: bool = False  # it used an order, or a buffer, that may differ the next time
-    everyone: list["Seen"] = field(default_factory=list, repr=False)  # this call, on all ranks
-    again: list["Seen"] = field(default_factory=list, repr=False)  # this rank and case, other calls
-    solution: "Seen | None" = field(default=None, repr=False)  # the solution, here and now
+    nondeterministic: bool = False  # it used an order, or a buffer, that may differ the next time
+    all_ranks: list["Observation"] = field(
+        default_factory=list, repr=False
+    )  # this call, on all ranks
+    repeats: list["Observation"] = field(
+        default_factory=list, repr=False
+    )  # this rank and case, other calls
+    solution: "Observation | None" = field(default=None, repr=False)  # the solution, here and now
     value: Any = None  # what the look compares
-    right: Any = None  # what it must be
+    expected: Any = None  # what it must be
 
     @property
     def size(self) -> int:
         """The world size."""
-        return len(self.everyone)
+        return len(self.all_ranks)
 
     @property
     def ops(self) -> list[str]:
         """The names of the functions that it communicated with, in order."""
-        return [row["op"] for row in self.wire]
+        return [row["op"] for row in self.communication]
 
 
 @dataclass(frozen=True)
-class When:
-    """A mistake that is no edit of the solution: it fits if `holds(seen)` for the first wrong call.
+class Pattern:
+    """A mistake that is no edit of the solution: it fits if `matches(obs)` of the first wrong call.
 
-    Its words state only what `holds` has tested, or ask. Edits that explain everything come first.
+    Its words state only what `matches` has tested, or ask. Edits that explain all come first.
     """
 
-    holds: Callable[[Seen], Any]
+    matches: Callable[[Observation], Any]
 
 
 @dataclass(frozen=True)
@@ -91,7 +97,7 @@ class Edit:
         """Both mistakes at once."""
         return Edit(self.changes + other.changes)
 
-    def of(self, cell: str) -> str:
+    def apply(self, cell: str) -> str:
         """The edited cell. Raises ValueError unless each part is there exactly once."""
         for old, new in self.changes:
             if old is None:
@@ -145,22 +151,25 @@ SOLUTION = Solution()
 
 
 @dataclass(frozen=True)
-class Look:
+class Comparison:
     """One comparison, made on every rank in every call.
 
-    `right` is a value, or a function of (case, rank) that returns one: a second way to the answer,
-    where that is short. Otherwise it is what the solution gives. Looks are made one after another:
-    the first that finds something wrong gives the verdict.
+    `expected` is a value, or a function of (case, rank) that returns one: a second way to the
+    answer, where that is short. Otherwise it is what the solution gives.
+    Comparisons are made one after another: the first that finds something wrong gives the
+    verdict.
     """
 
-    right: Any = SOLUTION
-    mistakes: Mapping[str, Any] = field(default_factory=dict)  # where to look -> When
-    otherwise: str | Callable[[Seen], str] = ""  # where to look if no mistake fits
-    of: Callable[[Seen], Any] = lambda seen: seen.actual
+    expected: Any = SOLUTION
+    mistakes: Mapping[str, Any] = field(default_factory=dict)  # where to look -> Pattern
+    hint: str | Callable[[Observation], str] = ""  # where to look if no mistake fits
+    select: Callable[[Observation], Any] = lambda obs: obs.actual
     actual: str | Callable[..., str] = "{value} {where}"
-    required: str | Callable[..., str] = "{right} {there}"
-    words: Callable[[Any], str] = in_words  # shows a value
-    same: Callable[[Any, Any], bool] | None = None  # how values compare; `same.same` by default
+    required: str | Callable[..., str] = "{expected} {there}"
+    show: Callable[[Any], str] = in_words  # shows a value
+    equal: Callable[[Any, Any], bool] | None = (
+        None  # how values compare; `equality.values_equal` by default
+    )
     timing_dependent: bool = False  # threads may win the race in one call and lose it in the next
 
 
@@ -169,23 +178,25 @@ def ask_nothing() -> None:
 
 
 @dataclass(kw_only=True)
-class OnRanks:
+class DistributedCheck:
     """A check on real ranks; one launch makes all calls of a world size."""
 
     cases: Sequence | Callable[..., Sequence]  # function of the world size; or lists, cut to it
-    proves: str  # what a passed attempt has shown
-    looks: Sequence[Look] = ()  # the comparisons, in order; without one, what came back
-    right: Any = SOLUTION  # of the only look, if `looks` is empty; so is `otherwise`
-    otherwise: str = ""
-    mistakes: Mapping[str, Any] = field(default_factory=dict)  # where to look -> edit(s), or When
-    called: str | Callable[..., str] = "{name}({given})"
-    given: Callable[..., tuple] | None = None  # the arguments; run in the rank
+    on_pass: str  # what a passed attempt has shown
+    comparisons: Sequence[Comparison] = ()  # the comparisons, in order; without one, what came back
+    expected: Any = SOLUTION  # of the only comparison, if `comparisons` is empty; so is `hint`
+    hint: str = ""
+    mistakes: Mapping[str, Any] = field(
+        default_factory=dict
+    )  # where to look -> edit(s), or Pattern
+    call_text: str | Callable[..., str] = "{name}({make_args})"
+    make_args: Callable[..., tuple] | None = None  # the arguments; run in the rank
     caller: Callable[..., Any] | None = None  # (function, *arguments), instead of a plain call
     observe: Callable[..., Any] | None = None  # (returned, *arguments) -> what is compared; there
     sizes: tuple[int, ...] = (1, 2, 3, 4)
-    most: int | None = None  # collectives of each rank in a call
-    too_much: str = "Each collective costs a round trip. Which of them is not needed?"
-    keeps: str = ""  # where to look if an argument is changed; "" if it may be
+    max_collectives: int | None = None  # collectives of each rank in a call
+    collectives_hint: str = "Each collective costs a round trip. Which of them is not needed?"
+    unchanged: str = ""  # where to look if an argument is changed; "" if it may be
     errors: Mapping[str, str] = field(default_factory=dict)  # part of a message -> where to look
     group: bool = True
     network: str | None = None  # that the ranks communicate on, unless each has a GPU
@@ -194,12 +205,14 @@ class OnRanks:
     function: Callable = field(default=ask_nothing, init=False)  # the solution; see `load`
 
     def __post_init__(self):
-        when = {words: one for words, one in self.mistakes.items() if isinstance(one, When)}
-        self.looks = self.looks or [Look(right=self.right, otherwise=self.otherwise)]
-        if when and len(self.looks) > 1:
-            raise ValueError(f"a When belongs to one of the looks: {[*when]}")
+        when = {words: one for words, one in self.mistakes.items() if isinstance(one, Pattern)}
+        self.comparisons = self.comparisons or [Comparison(expected=self.expected, hint=self.hint)]
+        if when and len(self.comparisons) > 1:
+            raise ValueError(f"a Pattern belongs to one of the looks: {[*when]}")
         if when:
-            self.looks = [replace(self.looks[0], mistakes={**self.looks[0].mistakes, **when})]
+            self.comparisons = [
+                replace(self.comparisons[0], mistakes={**self.comparisons[0].mistakes, **when})
+            ]
 
     @property
     def name(self) -> str:
@@ -211,13 +224,15 @@ class OnRanks:
         """The cell that solves the exercise."""
         return source.solution(Path(getfile(self.function)).read_text("utf-8"), self.name)
 
-    def said(self, case: Any, rank: int, part: str = "") -> str:
+    def describe_call(self, case: Any, rank: int, part: str = "") -> str:
         """A call in words; `part` is the key in question if a dict is compared."""
-        if callable(self.called):
-            return ask(self.called, case, part)
-        arguments = self.arguments(case, rank) if "{given}" in self.called else ()
+        if callable(self.call_text):
+            return resolve(self.call_text, case, part)
+        arguments = self.arguments(case, rank) if "{make_args}" in self.call_text else ()
         given = ", ".join(map(in_words, arguments))
-        return self.called.format(name=self.name, case=in_words(case), given=given, part=part)
+        return self.call_text.format(
+            name=self.name, case=in_words(case), make_args=given, part=part
+        )
 
     @property
     def edits(self) -> list[tuple[str, Edit]]:
@@ -230,7 +245,7 @@ class OnRanks:
     @property
     def needs_solution(self) -> bool:
         """Whether a look compares with what the solution gives."""
-        return any(look.right is SOLUTION for look in self.looks)
+        return any(look.expected is SOLUTION for look in self.comparisons)
 
     def cases_of(self, size: int) -> list:
         """The calls at this world size, in order."""
@@ -244,13 +259,13 @@ class OnRanks:
 
     def arguments(self, case: Any, rank: int) -> tuple:
         """The arguments of the reader's function."""
-        if self.given is None:
+        if self.make_args is None:
             return (case[rank],)
-        return tuple(ask(self.given, case, rank))
+        return tuple(resolve(self.make_args, case, rank))
 
 
 @dataclass(kw_only=True)
-class Alone(OnRanks):
+class SingleProcessCheck(DistributedCheck):
     """A check in one process, without a group. All cases are called in one launch, in order.
 
     `times(case)` says how often the function is called for a case, as if by so many ranks.
@@ -271,19 +286,19 @@ class Alone(OnRanks):
 
     def arguments(self, case: Any, rank: int) -> tuple:
         """The arguments of the reader's function; by default the case itself."""
-        if self.given is None:
+        if self.make_args is None:
             return case if isinstance(case, tuple) else (case,)
-        return tuple(ask(self.given, case, rank))
+        return tuple(resolve(self.make_args, case, rank))
 
 
-def load(name: str) -> OnRanks:
+def load(name: str) -> DistributedCheck:
     """The check of the exercise `name`, with its solution."""
     module = import_module(f"ddp_workbook.exercises.{name}")
     module.CHECK.function = getattr(module, name)
     return module.CHECK
 
 
-def ask(function: Any, *about: Any) -> Any:
+def resolve(function: Any, *about: Any) -> Any:
     """`function` of a case, and of a rank if it takes one; a plain value stands for itself."""
     if not callable(function):
         return function

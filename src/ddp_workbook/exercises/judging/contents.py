@@ -42,7 +42,7 @@ class Progress:
     def __init__(self, stem: str | None, page: str = ""):
         self.stem, self.guesses = stem, Guesses(page)
         listed = names() if stem is None else of_chapter(stem)
-        self.solved = [name for name in listed if attempts.solved(name)]
+        self.solved = [name for name in listed if attempts.latest_passed(name)]
         self.open = [name for name in listed if name not in self.solved]
 
     def __repr__(self) -> str:
@@ -60,7 +60,7 @@ class Progress:
         return line + (f"; still open: {', '.join(self.open)}." if self.open else ".")
 
     def _repr_html_(self) -> str:
-        entries = contents()
+        entries = all_pages_progress()
         total = [sum(len(one.solved) for one in entries), len(names())]
         left = last_place(entries)
         continued = ""
@@ -81,7 +81,7 @@ class Guesses:
 
     def __init__(self, page: str):
         self.asked = list(table.of_page(page).values())
-        found = [(one, predictions.kept(one.name)) for one in self.asked]
+        found = [(one, predictions.load_guess(one.name)) for one in self.asked]
         self.made = [(one, guess) for one, guess in found if guess]
         shown = [
             predictions.Revealed(one, guess.answer, guess)
@@ -107,14 +107,14 @@ class Guesses:
         return (first and f"<p>{first}</p>") + (listed and f"<ul>{listed}</ul>")
 
 
-def contents() -> list[Entry]:
+def all_pages_progress() -> list[Entry]:
     """All pages in their order; empty if this is not a checkout with notebooks."""
     entries = []
     with contextlib.suppress(pages.BadPage):
         for path in pages.all_pages():
             page = pages.load(path)
             listed = [name for name, _ in pages.exercises(page)]
-            solved = [name for name in listed if attempts.solved(name)]
+            solved = [name for name in listed if attempts.latest_passed(name)]
             left = [name for name in listed if name not in solved]
             entries.append(Entry(path.stem, pages.title(page), pages.minutes(page), solved, left))
     return entries

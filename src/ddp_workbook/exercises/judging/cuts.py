@@ -47,7 +47,7 @@ def inodes(folder: Path) -> dict[int, Path]:
     return found
 
 
-class Cuts:
+class CrashPoints:
     """What `path` held after each step; `synced` has what was told to go to the disk, by inode."""
 
     def __init__(self, path: Path, code: Any):
@@ -56,7 +56,7 @@ class Cuts:
         self.others: list[dict[Path, bytes]] = []  # what stood beside it until it was first changed
         self.synced: dict[int, bytes | None] = {}
         self.known = inodes(path.parent)
-        self.is_inside, self.asked = True, False  # whether fsync was called
+        self.is_inside, self.fsync_called = True, False  # whether fsync was called
         # What got the name last: its inode, what the disk had of it, what the file had.
         self.renamed: tuple[int, bytes | None, bytes | None] = (0, None, None)
         self.inode = self.inode_now()
@@ -78,7 +78,7 @@ class Cuts:
             return "and fsync came before all of its data was written"
         if inode in self.synced:
             return "and fsync came after that"
-        other = self.asked or self.synced
+        other = self.fsync_called or self.synced
         return "and the fsync was of something else" if other else "with no fsync before it"
 
     def look(self, frame: FrameType | None, event: str, what: Any) -> None:
@@ -100,7 +100,7 @@ class Cuts:
             self.others.append({one: read(one) or b"" for one in now.values() if one != self.path})
 
     @contextlib.contextmanager
-    def made(self) -> Iterator[None]:
+    def recording(self) -> Iterator[None]:
         """Look while these lines run."""
         self.look(None, "", None)
         before = sys.getprofile()
@@ -112,14 +112,14 @@ class Cuts:
             self.look(None, "", None)
 
     @contextlib.contextmanager
-    def syncs(self, names: dict[str, Any], fails: bool = False) -> Iterator[None]:
+    def recording_fsync(self, names: dict[str, Any], fails: bool = False) -> Iterator[None]:
         """Note each fsync in the place of waiting for the disk; `names` are those of the cell."""
 
         def fsync(file: Any) -> None:
             number = os.fstat(file if isinstance(file, int) else file.fileno()).st_ino
             if path := inodes(self.path.parent).get(number):
                 self.synced[number] = read(path)
-            self.asked = True
+            self.fsync_called = True
             if fails:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
 

@@ -2,8 +2,8 @@
 
 from itertools import chain, zip_longest
 
-from ddp_workbook.exercises.judging.check import Look, Seen, When, edit
-from ddp_workbook.exercises.judging.same import is_index, kind, same
+from ddp_workbook.exercises.judging.check import Comparison, Observation, Pattern, edit
+from ddp_workbook.exercises.judging.equality import is_index, kind, values_equal
 from ddp_workbook.exercises.judging.values import in_words
 
 
@@ -15,41 +15,41 @@ def type_of(value: object) -> str:
     return f"a list with {others[0]} in it" if others else "a list of int"
 
 
-def received(seen: Seen) -> list[list[int]]:
+def returned_indices(obs: Observation) -> list[list[int]]:
     """The list that each rank returned."""
-    return [[*one.value] for one in seen.everyone]
+    return [[*one.value] for one in obs.all_ranks]
 
 
-def required(seen: Seen) -> list[list[int]]:
+def expected_indices(obs: Observation) -> list[list[int]]:
     """The right list of each rank."""
-    return [one.right for one in seen.everyone]
+    return [one.expected for one in obs.all_ranks]
 
 
-def together(lists: list[list[int]]) -> list[int]:
+def concatenated(lists: list[list[int]]) -> list[int]:
     """The samples of rank 0, then those of rank 1, and so on."""
     return list(chain(*lists))
 
 
-def in_turn(lists: list[list[int]]) -> list[int]:
+def interleaved(lists: list[list[int]]) -> list[int]:
     """The samples in the order in which they are dealt: the first of each rank, then the second."""
     return [sample for row in zip_longest(*lists) for sample in row if sample is not None]
 
 
-def all_came(seen: Seen) -> str:
+def format_returned(obs: Observation) -> str:
     """What came back, a line for each rank."""
-    return "\n".join(f"rank {one.rank}: {in_words(one.value)}" for one in seen.everyone)
+    return "\n".join(f"rank {one.rank}: {in_words(one.value)}" for one in obs.all_ranks)
 
 
-def all_right(seen: Seen) -> str:
+def format_expected(obs: Observation) -> str:
     """The right lists, a line for each rank."""
-    return "\n".join(f"rank {one.rank}: {in_words(one.right)}" for one in seen.everyone)
+    return "\n".join(f"rank {one.rank}: {in_words(one.expected)}" for one in obs.all_ranks)
 
 
-A_LIST_OF_INT = Look(
-    of=lambda seen: seen.actual if seen.actual is None else type_of(seen.actual),
-    right="a list of int",
-    otherwise="Which of your lines makes a list of plain numbers?",
-    actual=lambda seen: f"on rank {seen.rank}: {in_words(seen.actual)}, {type_of(seen.actual)}",
+A_LIST_OF_INT = Comparison(
+    select=lambda obs: obs.actual if obs.actual is None else type_of(obs.actual),
+    expected="a list of int",
+    hint="Which of your lines makes a list of plain numbers?",
+    actual=lambda obs: f"on rank {obs.rank}: {in_words(obs.actual)}, {type_of(obs.actual)}",
     required="a list of int",
 )
 WRONG_ORDERS = {  # edits of both solutions
@@ -69,24 +69,30 @@ WRONG_ORDERS = {  # edits of both solutions
         edit("seed + epoch", "seed + epoch + rank")
     ),
 }
-CONDITIONS = {  # of lists of int
+PATTERNS = {  # of lists of int
     "Each rank has a block of neighbours. When you deal cards, which player gets the second one?": (
-        When(lambda seen: together(received(seen)) == in_turn(required(seen)))
+        Pattern(
+            lambda obs: concatenated(returned_indices(obs)) == interleaved(expected_indices(obs))
+        )
     ),
-    "The same call gives other samples the next time. How do all ranks get the same order?": When(
-        lambda seen: not all(same(seen.actual, one.actual) for one in seen.again)
+    "The same call gives other samples the next time. How do all ranks get the same "
+    "order?": Pattern(
+        lambda obs: not all(values_equal(obs.actual, one.actual) for one in obs.repeats)
     ),
-    "The samples are 0 to n - 1. Where do the other numbers come from?": When(
-        lambda seen: not {*together(received(seen))}.issubset(range(seen.case.n))
+    "The samples are 0 to n - 1. Where do the other numbers come from?": Pattern(
+        lambda obs: not {*concatenated(returned_indices(obs))}.issubset(range(obs.case.n))
     ),
-    "Each rank has the right samples, in another order. In which order are they dealt?": When(
-        lambda seen: [*map(sorted, received(seen))] == [*map(sorted, required(seen))]
+    "Each rank has the right samples, in another order. In which order are they dealt?": Pattern(
+        lambda obs: [*map(sorted, returned_indices(obs))] == [*map(sorted, expected_indices(obs))]
     ),
     "Each list is right, but on another rank. Which rank gets the first sample that is dealt?": (
-        When(lambda seen: sorted(received(seen)) == sorted(required(seen)))
+        Pattern(lambda obs: sorted(returned_indices(obs)) == sorted(expected_indices(obs)))
     ),
     "These are the right samples, in another order. Which of your lines makes the order, and does "
-    "the task make it so?": When(
-        lambda seen: sorted(together(received(seen))) == sorted(together(required(seen)))
+    "the task make it so?": Pattern(
+        lambda obs: (
+            sorted(concatenated(returned_indices(obs)))
+            == sorted(concatenated(expected_indices(obs)))
+        )
     ),
 }

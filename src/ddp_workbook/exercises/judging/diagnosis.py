@@ -8,8 +8,14 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.exercises.judging.check import SOLUTION, Look, OnRanks, Seen, ask
-from ddp_workbook.exercises.judging.same import is_number, kind, same
+from ddp_workbook.exercises.judging.check import (
+    SOLUTION,
+    Comparison,
+    DistributedCheck,
+    Observation,
+    resolve,
+)
+from ddp_workbook.exercises.judging.equality import is_number, kind, values_equal
 
 NOTHING = "Does the function return its result, on every path?"
 FILLS = " A collective fills its tensors and returns None."
@@ -24,50 +30,52 @@ ROUNDED = (
     "This is right up to the rounding of float32, but float64 is asked for. Which dtype do these "
     "numbers have on their way?"
 )
-ANOTHER_KIND = "This is {actual}; {right} is asked for. Which of your lines decides that?"
+ANOTHER_KIND = "This is {actual}; {expected} is asked for. Which of your lines decides that?"
 
 
-def looked_at(look: Look, calls: Sequence[Sequence[Seen]]) -> list[list[Seen]]:
+def with_values(
+    look: Comparison, calls: Sequence[Sequence[Observation]]
+) -> list[list[Observation]]:
     """The calls, each with the value that this look compares and the right one."""
     looked = [
-        [replace(seen, value=look.of(seen), right=right_of(look, seen)) for seen in call]
+        [replace(obs, value=look.select(obs), expected=expected_value(look, obs)) for obs in call]
         for call in calls
     ]
     for call in looked:
-        for seen in call:
-            seen.everyone = call
+        for obs in call:
+            obs.all_ranks = call
     return looked
 
 
-def right_of(look: Look, seen: Seen) -> Any:
+def expected_value(look: Comparison, obs: Observation) -> Any:
     """The right value of a call on a rank."""
-    if look.right is SOLUTION and seen.solution:
-        return look.of(seen.solution)
-    return ask(look.right, seen.case, seen.rank)
+    if look.expected is SOLUTION and obs.solution:
+        return look.select(obs.solution)
+    return resolve(look.expected, obs.case, obs.rank)
 
 
-def wrong_ones(look: Look, calls: Sequence[Sequence[Seen]]) -> list[Seen]:
+def mismatches(look: Comparison, calls: Sequence[Sequence[Observation]]) -> list[Observation]:
     """Every call and rank in which this look finds something wrong, in order."""
-    return [seen for call in looked_at(look, calls) for seen in call if wrong(look, seen)]
+    return [obs for call in with_values(look, calls) for obs in call if wrong(look, obs)]
 
 
 class Unusable:
     """In the place of a value that a look cannot take from what came back."""
 
 
-def views(check: OnRanks, calls: Sequence[Sequence[Seen]]) -> list[list[list[Any]]]:
+def views(check: DistributedCheck, calls: Sequence[Sequence[Observation]]) -> list[list[list[Any]]]:
     """By look, call and rank: the value that the look compares."""
-    return [[[viewed(look, seen) for seen in call] for call in calls] for look in check.looks]
+    return [[[viewed(look, obs) for obs in call] for call in calls] for look in check.comparisons]
 
 
-def viewed(look: Look, seen: Seen) -> Any:
+def viewed(look: Comparison, obs: Observation) -> Any:
     """The value; Unusable if an earlier look must be right before this one can be made."""
     with contextlib.suppress(Exception):
-        return look.of(seen)
+        return look.select(obs)
     return Unusable
 
 
-def alike(look: Look, some: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> bool:
+def alike(look: Comparison, some: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> bool:
     """Whether all values of a look are equal."""
     pairs = zip(chain(*some), chain(*others), strict=True)
     return all(a is b or equal(look, a, b) for a, b in pairs)
@@ -77,67 +85,77 @@ def alike(look: Look, some: Sequence[Sequence[Any]], others: Sequence[Sequence[A
 class Explanation:
     """How far a mistake explains what was seen: which looks, and what was sent."""
 
-    looks: list[bool]
+    comparisons: list[bool]
     sends: bool  # something was sent in the same calls
     all: bool  # the same operations in the same order, and the same arguments were changed
 
 
-def compared(
-    check: OnRanks, calls: Sequence[Sequence[Seen]], tried: Sequence[Sequence[Seen]]
+def explain(
+    check: DistributedCheck,
+    calls: Sequence[Sequence[Observation]],
+    tried: Sequence[Sequence[Observation]],
 ) -> Explanation:
     """What was seen in these calls, beside what a mistake has given in the same ones."""
     looks = [
         alike(look, *both)
-        for look, *both in zip(check.looks, views(check, calls), views(check, tried), strict=True)
+        for look, *both in zip(
+            check.comparisons, views(check, calls), views(check, tried), strict=True
+        )
     ]
     pairs = [*zip(chain(*calls), chain(*tried), strict=True)]
     return Explanation(
         looks,
-        sends=all(bool(a.wire) == bool(b.wire) for a, b in pairs),
+        sends=all(bool(a.communication) == bool(b.communication) for a, b in pairs),
         all=all(a.ops == b.ops and a.changed == b.changed for a, b in pairs),
     )
 
 
-def equal(look: Look, actual: Any, right: Any) -> bool:
+def equal(look: Comparison, actual: Any, expected: Any) -> bool:
     """Whether two values are the same to this look; False if it cannot compare them."""
     with contextlib.suppress(Exception):
-        return bool((look.same or same)(actual, right))
+        return bool((look.equal or values_equal)(actual, expected))
     return False
 
 
-def wrong(look: Look, seen: Seen) -> bool:
+def wrong(look: Comparison, obs: Observation) -> bool:
     """Whether this value is not the right one."""
-    return not equal(look, seen.value, seen.right)
+    return not equal(look, obs.value, obs.expected)
 
 
-def wrong_parts(look: Look, seen: Seen) -> list[str]:
+def wrong_parts(look: Comparison, obs: Observation) -> list[str]:
     """The keys under which a dict differs from the right one; [] if it is not a dict."""
-    value, right = seen.value, seen.right
-    if not isinstance(value, dict) or not isinstance(right, dict) or list(value) != list(right):
+    value, expected = obs.value, obs.expected
+    if (
+        not isinstance(value, dict)
+        or not isinstance(expected, dict)
+        or list(value) != list(expected)
+    ):
         return []
-    return [key for key in right if not equal(look, value[key], right[key])]
+    return [key for key in expected if not equal(look, value[key], expected[key])]
 
 
-def of_its_kind(look: Look, seen: Seen) -> str:
+def of_its_kind(look: Comparison, obs: Observation) -> str:
     """Where to look if the value has another type, or less precision; else ""."""
-    value, right = seen.value, seen.right
-    if value is None and right is not None:
-        return NOTHING + FILLS * bool(seen.wire)
-    if kind(value) != kind(right) and not (is_number(value) and is_number(right)):
-        return ANOTHER_KIND.format(actual=kind(value), right=kind(right))
-    rounded = has_float64(right) and same(in_float32(value), in_float32(right))
+    value, expected = obs.value, obs.expected
+    if value is None and expected is not None:
+        return NOTHING + FILLS * bool(obs.communication)
+    if kind(value) != kind(expected) and not (is_number(value) and is_number(expected)):
+        return ANOTHER_KIND.format(actual=kind(value), expected=kind(expected))
+    rounded = has_float64(expected) and values_equal(in_float32(value), in_float32(expected))
     return ROUNDED if rounded else ""
 
 
-def on_one_rank(look: Look, bad: Seen) -> str:
+def on_one_rank(look: Comparison, bad: Observation) -> str:
     """Where to look if the rank that others sent to has the right result, and this one has not."""
-    places = [n for n, row in enumerate(bad.wire) if row["op"] in TO_ONE and not row["received"]]
+    places = [
+        n for n, row in enumerate(bad.communication) if row["op"] in TO_ONE and not row["received"]
+    ]
     if not places or any(op.startswith(ON) for op in bad.ops[places[-1] :]):
         return ""
     there = any(
         row["op"] in TO_ONE and row["received"] and not wrong(look, one)
-        for one in bad.everyone
-        for row in one.wire
+        for one in bad.all_ranks
+        for row in one.communication
     )
     return ONE_HAS_IT.format(op=bad.ops[places[-1]]) if there else ""
 
@@ -158,8 +176,8 @@ def in_float32(value: Any) -> Any:
     return [*map(in_float32, value)] if isinstance(value, list | tuple) else value
 
 
-def worded(words: str | Callable[[Seen], str], seen: Seen) -> str:
+def worded(words: str | Callable[[Observation], str], obs: Observation) -> str:
     """The words, with rank and world size filled in."""
     if callable(words):
-        return words(seen)
-    return words.format(rank=seen.rank, size=seen.size) if "{" in words else words
+        return words(obs)
+    return words.format(rank=obs.rank, size=obs.size) if "{" in words else words

@@ -23,7 +23,7 @@ class Refused(ValueError):
 
 
 @dataclass
-class Asked:
+class JobRequest:
     """What a script asks for; 0 and "" stand for what it does not say."""
 
     nodes: int = 1
@@ -37,7 +37,7 @@ class Asked:
     unread: list[str] = field(default_factory=list)  # would ask for what is not asked for else
 
 
-def asked_by(scheduler: str, text: str) -> Asked:
+def parse_request(scheduler: str, text: str) -> JobRequest:
     """What the directives of a script ask for. Raises Refused.
 
     They come before the first command. For sbatch they must be at the left margin.
@@ -45,7 +45,7 @@ def asked_by(scheduler: str, text: str) -> Asked:
     slurm = scheduler == "slurm"
     if slurm and not text.startswith("#!"):
         raise Refused("sbatch: this does not look like a batch script: where is its #! line?")
-    mark, understood = ("SBATCH", asked_of_slurm) if slurm else ("PBS", asked_of_pbs)
+    mark, understood = ("SBATCH", parse_sbatch) if slurm else ("PBS", parse_qsub)
     margin = "" if slurm else r"\s*"
     exact = re.compile(rf"{margin}#{mark}(\s+(?P<options>.*))?$")
     similar = re.compile(rf"\s*#+\s*{mark}\s+(?P<options>-.*)", flags=re.I)
@@ -59,7 +59,7 @@ def asked_by(scheduler: str, text: str) -> Asked:
     asked = understood(read)
     for line, options in ignored:
         with suppress(Refused):
-            more, nothing = understood([*read, options]), Asked()
+            more, nothing = understood([*read, options]), JobRequest()
             if any(
                 getattr(asked, what) == getattr(nothing, what) != getattr(more, what)
                 for what in ("nodes", "gpus", "seconds")
@@ -85,7 +85,7 @@ def parsed(command: str, options: Iterable[tuple[list[str], dict]], lines: list[
     return vars(parser.parse_known_args(words)[0])
 
 
-def asked_of_slurm(lines: list[str]) -> Asked:
+def parse_sbatch(lines: list[str]) -> JobRequest:
     """What these options of sbatch ask for; their names may be abbreviated. Raises Refused."""
     options = [([f"-{one}"] * bool(one) + [f"--{name}"], {}) for name, one in SBATCH.items()]
     given = parsed("sbatch", options, lines)
@@ -95,7 +95,7 @@ def asked_of_slurm(lines: list[str]) -> Asked:
     tasks = tasks or nodes * per_node
     gpus = [one for one in (given["gres"] or "").split(",") if re.match(r"gpu\b", one)]
     given["gres"] = "".join(gpus[:1]).removeprefix("gpu").lstrip(":") or "1" * bool(gpus)
-    return Asked(
+    return JobRequest(
         nodes=nodes,
         gpus=number(given, "gpus_per_node")
         or number(given, "gres")
@@ -129,7 +129,7 @@ def slurm_time(text: str) -> int:
     return ((int(days or 0) * 24 + hours) * 60 + minutes) * 60 + seconds
 
 
-def asked_of_pbs(lines: list[str]) -> Asked:
+def parse_qsub(lines: list[str]) -> JobRequest:
     """What these options of qsub ask for. Raises Refused."""
     several = {"action": "append", "default": []}
     given = parsed("qsub", [(["-l"], several), (["-o"], several)], lines)
@@ -142,7 +142,7 @@ def asked_of_pbs(lines: list[str]) -> Asked:
         raise Refused(f"qsub: Illegal attribute or resource value Resource_List.select={wrong[0]}")
     each = [resources(more) for _, *more in chunks] if "select" in whole else [whole]
     gpus = [number(chunk, "ngpus") for chunk in each]
-    return Asked(
+    return JobRequest(
         nodes=sum(int(count) for count, *_ in chunks),
         gpus=sum(gpus) / len(gpus),
         seconds=pbs_time(whole.get("walltime", "0")),

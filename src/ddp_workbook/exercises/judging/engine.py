@@ -12,18 +12,23 @@ from typing import Any
 
 from ddp_workbook.errors import RankFailed
 from ddp_workbook.exercises.judging.attempts import Attempt
-from ddp_workbook.exercises.judging.check import Look, NotYet, OnRanks, Seen
+from ddp_workbook.exercises.judging.check import (
+    CheckFailed,
+    Comparison,
+    DistributedCheck,
+    Observation,
+)
 from ddp_workbook.exercises.judging.diagnosis import (
     UNDER_WAY,
-    compared,
     equal,
+    explain,
+    mismatches,
     of_its_kind,
     on_one_rank,
     worded,
-    wrong_ones,
     wrong_parts,
 )
-from ddp_workbook.exercises.judging.on_ranks import Calls, made, variants
+from ddp_workbook.exercises.judging.on_ranks import Calls, run_calls, variants
 from ddp_workbook.exercises.judging.reasons import Reasons
 from ddp_workbook.exercises.judging.values import first_difference
 
@@ -49,7 +54,9 @@ AN_OBJECT = (
 )
 
 
-def examine_calls(check: OnRanks, attempt: Attempt, sizes: Sequence[int] | None = None) -> str:
+def examine_calls(
+    check: DistributedCheck, attempt: Attempt, sizes: Sequence[int] | None = None
+) -> str:
     """Return what the attempt has proved. Raises NotYet, and what `launch` raises.
 
     The largest world size comes first, because mistakes look alike in small ones; then the others
@@ -69,48 +76,57 @@ def examine_calls(check: OnRanks, attempt: Attempt, sizes: Sequence[int] | None 
         if error := task.exception():
             vars(attempt).update(vars(copies[size]), cancelled=attempt.cancelled)
             raise error
-    return check.proves
+    return check.on_pass
 
 
-def examine_size(check: OnRanks, attempt: Attempt, size: int) -> None:
+def examine_size(check: DistributedCheck, attempt: Attempt, size: int) -> None:
     """Raise NotYet if the attempt is wrong at this world size.
 
     If a call raises or hangs after others, the first call is also made alone.
     """
     with tempfile.NamedTemporaryFile("rb") as progress:
         try:
-            calls = made(check, attempt, size, progress=progress.name)
-        except (NotYet, RankFailed):
+            calls = run_calls(check, attempt, size, progress=progress.name)
+        except (CheckFailed, RankFailed):
             if not (number := progress.read()):
                 raise
             # A copy of the attempt, so that this one keeps what was printed.
-            first = made(check, replace(attempt), size, only=(0, None))
+            first = run_calls(check, replace(attempt), size, only=(0, None))
             if problem := first_problem(check, attempt, size, first):
                 raise problem from None
             attempt.first_was_right = True
-            attempt.later = check.said(check.cases_of(size)[int(number)], 0)
+            attempt.later = check.describe_call(check.cases_of(size)[int(number)], 0)
             raise
     if problem := first_problem(check, attempt, size, calls):
         raise problem
 
 
-def first_problem(check: OnRanks, attempt: Attempt, size: int, calls: Calls) -> NotYet | None:
+def first_problem(
+    check: DistributedCheck, attempt: Attempt, size: int, calls: Calls
+) -> CheckFailed | None:
     """What the first look that finds something wrong says; then what a right call may not do."""
-    for look in check.looks:
-        if bad := wrong_ones(look, calls):
+    for look in check.comparisons:
+        if bad := mismatches(look, calls):
             words = where_to_look(check, attempt, size, look, bad[0], calls)
             before = calls[: bad[0].call]  # are there such calls, and is each of them right?
-            right_so_far = before and not any(wrong_ones(each, before) for each in check.looks)
-            return page(check, look, bad[0], words, bool(right_so_far))
+            right_so_far = before and not any(
+                mismatches(each, before) for each in check.comparisons
+            )
+            return failure_report(check, look, bad[0], words, bool(right_so_far))
     for call in calls:
-        for seen in call:
-            if rows := not_allowed(check, seen):
-                return NotYet(check.said(seen.case, seen.rank), *rows)
+        for obs in call:
+            if rows := not_allowed(check, obs):
+                return CheckFailed(check.describe_call(obs.case, obs.rank), *rows)
     return None
 
 
 def where_to_look(
-    check: OnRanks, attempt: Attempt, size: int, look: Look, bad: Seen, calls: Calls
+    check: DistributedCheck,
+    attempt: Attempt,
+    size: int,
+    look: Comparison,
+    bad: Observation,
+    calls: Calls,
 ) -> str:
     """The words for what went wrong first: of a known mistake, or of its kind, or the look's own.
 
@@ -122,33 +138,45 @@ def where_to_look(
     kind = of_its_kind(look, bad)
     return (
         reasons.single()
-        or in_the_order_of_a_set(bad)
-        or ("" if look.timing_dependent else unlike_alone(check, attempt, size, look, bad, calls))
+        or set_order_hint(bad)
+        or (
+            ""
+            if look.timing_dependent
+            else state_or_chance_hint(check, attempt, size, look, bad, calls)
+        )
         or ("" if kind else reasons.pair())
         or reasons.condition()
         or on_one_rank(look, bad)
-        or reasons.of_this_look()
+        or reasons.of_this_comparison()
         or kind
-        or ("" if check.network else in_the_middle_of_another(bad))  # there calls shall overlap
-        or worded(look.otherwise, bad)
+        or ("" if check.network else overlapping_collective_hint(bad))  # there calls shall overlap
+        or worded(look.hint, bad)
     )
 
 
-def in_the_middle_of_another(bad: Seen) -> str:
+def overlapping_collective_hint(bad: Observation) -> str:
     """What to say if a collective has started before an earlier operation was waited for."""
-    collectives = [row for row in bad.wire if row["op"] not in ("send", "recv")]
+    collectives = [row for row in bad.communication if row["op"] not in ("send", "recv")]
     return UNDER_WAY if any(row.get("under_way") for row in collectives) else ""
 
 
-def in_the_order_of_a_set(bad: Seen) -> str:
+def set_order_hint(bad: Observation) -> str:
     """What to say if the ranks have gone through a set, and sent in different orders; else ""."""
-    sent = [[(row["op"], row["shape"], row["dtype"]) for row in seen.wire] for seen in bad.everyone]
-    by_chance = any(seen.by_chance for seen in bad.everyone)
+    sent = [
+        [(row["op"], row["shape"], row["dtype"]) for row in obs.communication]
+        for obs in bad.all_ranks
+    ]
+    by_chance = any(obs.nondeterministic for obs in bad.all_ranks)
     return A_SET if by_chance and any(rows != sent[0] for rows in sent) else ""
 
 
-def unlike_alone(
-    check: OnRanks, attempt: Attempt, size: int, look: Look, bad: Seen, calls: Calls
+def state_or_chance_hint(
+    check: DistributedCheck,
+    attempt: Attempt,
+    size: int,
+    look: Comparison,
+    bad: Observation,
+    calls: Calls,
 ) -> str:
     """What to say of a call that went wrong after others and is right without them; else "".
 
@@ -157,77 +185,89 @@ def unlike_alone(
     """
     if bad.call == 0 and (check.group or bad.rank == 0):
         return ""
-    with contextlib.suppress(NotYet, RankFailed):
+    with contextlib.suppress(CheckFailed, RankFailed):
         rank = None if check.group else bad.rank
-        alone = made(check, replace(attempt), size, only=(bad.call, rank))
-        for seen in alone[0]:
-            seen.again = [before for before in bad.everyone if before.rank == seen.rank]
-        if wrong_ones(look, alone):
+        alone = run_calls(check, replace(attempt), size, only=(bad.call, rank))
+        for obs in alone[0]:
+            obs.repeats = [before for before in bad.all_ranks if before.rank == obs.rank]
+        if mismatches(look, alone):
             return ""
-        if any(seen.by_chance for series in (calls, alone) for call in series for seen in call):
+        if any(
+            obs.nondeterministic for series in (calls, alone) for call in series for obs in call
+        ):
             return CHANCE
-        again = compared(check, calls, made(check, replace(attempt), size))
-        return KEPT if all(again.looks) and again.all else CHANCE
+        again = explain(check, calls, run_calls(check, replace(attempt), size))
+        return KEPT if all(again.comparisons) and again.all else CHANCE
     return ""
 
 
-def page(check: OnRanks, look: Look, seen: Seen, where_to_look: str, later: bool) -> NotYet:
+def failure_report(
+    check: DistributedCheck, look: Comparison, obs: Observation, where_to_look: str, later: bool
+) -> CheckFailed:
     """The four sentences: called, came back, required, where to look; `later`: other calls came
     before this one, and were right.
     """
-    part = next(iter(wrong_parts(look, seen)), "")
-    called = check.said(seen.case, seen.rank, part)
+    part = next(iter(wrong_parts(look, obs)), "")
+    called = check.describe_call(obs.case, obs.rank, part)
     if later:
-        called += f"\n(call {seen.call + 1}; the results before it were right)"
-    actual, required = (filled(look, seen, words, part) for words in (look.actual, look.required))
+        called += f"\n(call {obs.call + 1}; the results before it were right)"
+    actual, required = (
+        fill_template(look, obs, words, part) for words in (look.actual, look.required)
+    )
     if actual == required:  # the digits or elements that are shown agree
-        place, here, there = first_difference(seen.value, seen.right, partial(equal, look))
+        place, here, there = first_difference(obs.value, obs.expected, partial(equal, look))
         actual, required = f"{actual}\n{place}: {here!r}", f"{required}\n{place}: {there!r}"
-    return NotYet(called, actual, required, where_to_look)
+    return CheckFailed(called, actual, required, where_to_look)
 
 
-def filled(look: Look, seen: Seen, template: Any, part: str) -> str:
+def fill_template(look: Comparison, obs: Observation, template: Any, part: str) -> str:
     """The words of a template, or of a function that takes what was seen.
 
     Only the first wrong part of a dict is shown.
     """
     if callable(template):
-        return template(seen)
-    everyone = seen.everyone
-    alike = len(everyone) > 1 and all(equal(look, other.right, seen.right) for other in everyone)
-    all_came = alike and all(equal(look, other.value, seen.value) for other in everyone)
-    on = f"on rank {seen.rank}" if len(everyone) > 1 else ""
+        return template(obs)
+    everyone = obs.all_ranks
+    alike = len(everyone) > 1 and all(
+        equal(look, other.expected, obs.expected) for other in everyone
+    )
+    all_came = alike and all(equal(look, other.value, obs.value) for other in everyone)
+    on = f"on rank {obs.rank}" if len(everyone) > 1 else ""
     return template.format(
-        value=look.words(seen.value[part] if part else seen.value),
-        right=look.words(seen.right[part] if part else seen.right),
+        value=look.show(obs.value[part] if part else obs.value),
+        expected=look.show(obs.expected[part] if part else obs.expected),
         where="on every rank" if all_came else on,
         there="on every rank" if alike else on,
-        rank=seen.rank,
-        size=seen.size,
+        rank=obs.rank,
+        size=obs.size,
         part=part,
     ).strip()
 
 
-def not_allowed(check: OnRanks, seen: Seen) -> tuple[str, str, str] | None:
+def not_allowed(check: DistributedCheck, obs: Observation) -> tuple[str, str, str] | None:
     """What came back, is required and where to look, if a right result was come by wrongly.
 
     An argument has changed, a later call has changed the result, or it took too many collectives.
     """
-    where = f" on rank {seen.rank}" if check.group else ""
-    if seen.changed:
-        return f"your function changed {' and '.join(seen.changed)}{where}", UNTOUCHED, check.keeps
-    if seen.overwritten:
+    where = f" on rank {obs.rank}" if check.group else ""
+    if obs.changed:
+        return (
+            f"your function changed {' and '.join(obs.changed)}{where}",
+            UNTOUCHED,
+            check.unchanged,
+        )
+    if obs.overwritten:
         actual = f"the right result{where}, which a later call has changed"
         return actual, "the result of a call stays the same, whatever is called later", MEMORY
-    ops = [op for op in seen.ops if op not in ("send", "recv")]
-    if check.most is None or len(ops) <= check.most:
+    ops = [op for op in obs.ops if op not in ("send", "recv")]
+    if check.max_collectives is None or len(ops) <= check.max_collectives:
         return None
     counts = {op: ops.count(op) for op in ops}
     each = ", ".join(f"{count} {op}" for op, count in counts.items())
     objects = any(  # the lengths, then the bytes, for the same line
         a["line"] == b["line"] and (a["dtype"], b["dtype"]) == ("int64", "uint8")
-        for a, b in pairwise(seen.wire)
+        for a, b in pairwise(obs.communication)
     )
-    look = AN_OBJECT if objects else BARRIER if "barrier" in counts else check.too_much
-    most = f"at most {check.most} collective{'s' * (check.most != 1)}"
-    return f"the right result, after {each} on rank {seen.rank}", most, look
+    look = AN_OBJECT if objects else BARRIER if "barrier" in counts else check.collectives_hint
+    most = f"at most {check.max_collectives} collective{'s' * (check.max_collectives != 1)}"
+    return f"the right result, after {each} on rank {obs.rank}", most, look

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_workbook.exercises.judging.check import Look
-from ddp_workbook.exercises.judging.unordered import Unordered
+from ddp_workbook.exercises.judging.check import Comparison
+from ddp_workbook.exercises.judging.set_order import RankOrderedSet
 from ddp_workbook.exercises.judging.values import in_words
 
 Gradients = dict[str, Any]  # by parameter: its gradient; None for no gradient
@@ -32,7 +32,7 @@ def mean(held: Sequence[Gradients]) -> Gradients:
 
 def give(model: nn.Module, gradients: Gradients, rank: int) -> None:
     """Set the gradients, as new tensors, and weights that differ between ranks."""
-    Unordered.mixed = True  # the hash of a parameter depends on the process
+    RankOrderedSet.reverse_on_odd_ranks = True  # the hash of a parameter depends on the process
     for name, parameter in model.named_parameters():
         parameter.data.fill_(rank)
         parameter.grad = None if gradients[name] is None else gradients[name].clone()
@@ -44,11 +44,11 @@ def weights_and_gradients(_: None, model: nn.Module, *rest: object) -> dict[str,
     return {"weights": named, "gradients": {name: one.grad for name, one in named.items()}}
 
 
-WEIGHTS_STAY = Look(
-    of=lambda seen: seen.actual["weights"],
-    otherwise="Which tensors do you write into, the parameters or their gradients?",
+WEIGHTS_STAY = Comparison(
+    select=lambda obs: obs.actual["weights"],
+    hint="Which tensors do you write into, the parameters or their gradients?",
     actual="the weight {part} is {value} {where}",
-    required="{right} there, as before: only .grad changes",
+    required="{expected} there, as before: only .grad changes",
 )
 
 

@@ -15,7 +15,7 @@ import torch.distributed as dist
 
 from ddp_workbook.diagnostics import user_code
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL
-from ddp_workbook.exercises.judging.check import NotYet
+from ddp_workbook.exercises.judging.check import CheckFailed
 from ddp_workbook.exercises.judging.values import in_words
 from ddp_workbook.launcher import serialization
 
@@ -30,7 +30,7 @@ LOOK_AT_STATE = {
     "replacement.",
 }
 
-MOST = 32_000_000  # bytes of one rank's answer; far more than any exercise asks for
+MAX_ANSWER_BYTES = 32_000_000  # bytes of one rank's answer; far more than any exercise asks for
 PATHS = "Does every path through the function return what the docstring says?"
 WORK = (
     "A collective with async_op=True returns this at once, before there is a result. Which line "
@@ -51,9 +51,9 @@ def function_in(module: types.ModuleType, asked: Callable) -> Callable:
         if name in vars(module):
             found = f"{name} is {in_words(function)}, which is not a function"
         look = f"the line {line}: is it there, at the left margin?"
-        raise NotYet(WHOLE_CELL, found, f"a function called {name}", look)
+        raise CheckFailed(WHOLE_CELL, found, f"a function called {name}", look)
     if another := _another_kind(function, asked):
-        raise NotYet(WHOLE_CELL, f"{name} is {another[0]}", stands, another[1])
+        raise CheckFailed(WHOLE_CELL, f"{name} is {another[0]}", stands, another[1])
     with contextlib.suppress(ValueError):  # a builtin without a signature: let the call tell
         has = inspect.signature(function)
         try:
@@ -61,7 +61,7 @@ def function_in(module: types.ModuleType, asked: Callable) -> Callable:
             has.bind(*(p.name for p in needed.parameters.values() if p.default is p.empty))
         except TypeError as error:
             actual = f"it cannot be called like this: {error}"
-            raise NotYet(line[4:], actual, stands, "the line that begins with def") from None
+            raise CheckFailed(line[4:], actual, stands, "the line that begins with def") from None
     return function
 
 
@@ -116,7 +116,7 @@ def random_state() -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def nothing_changes(called: str, *, may_seed: bool) -> Iterator[None]:
+def state_unchanged(called: str, *, may_seed: bool) -> Iterator[None]:
     """Raise NotYet if the state of the process has changed; `may_seed` ignores seeds."""
     before = State(may_seed)
     yield
@@ -124,7 +124,7 @@ def nothing_changes(called: str, *, may_seed: bool) -> Iterator[None]:
     if changed:
         what = changed[0]
         look = next((text for start, text in LOOK_AT_STATE.items() if what.startswith(start)), "")
-        raise NotYet(
+        raise CheckFailed(
             called,
             f"it changed {what}, which belongs to the whole process",
             "the process stays as it was, because other code in it relies on that",
@@ -133,7 +133,7 @@ def nothing_changes(called: str, *, may_seed: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_leaving(called: str, required: str) -> Iterator[None]:
+def no_exit(called: str, required: str) -> Iterator[None]:
     """Turn `sys.exit` into NotYet: what a check calls must return."""
     try:
         yield
@@ -142,7 +142,7 @@ def no_leaving(called: str, required: str) -> Iterator[None]:
         own = [frame for frame in frames if user_code.short(frame.filename) == YOUR_CELL]
         text = own[-1].line if own else f"exit({leaving.code!r})"
         where = f"your line {own[-1].lineno}: " if own else ""
-        raise NotYet(
+        raise CheckFailed(
             called,
             f"{where}{text}\nwhich ends the whole process",
             required,
@@ -150,18 +150,21 @@ def no_leaving(called: str, required: str) -> Iterator[None]:
         ) from None
 
 
-def refuse_what_cannot_travel(name: str, value: Any) -> None:
+def refuse_unpicklable(name: str, value: Any) -> None:
     """Raise NotYet for an answer of the reader's own class, too large, or bound to this process.
 
     The kernel could not read it, or would have to run the reader's code to read it.
     """
     try:
-        Scale(name).dump(value)
-    except NotYet:
+        PickleSizer(name).dump(value)
+    except CheckFailed:
         raise
     except TooLarge:
-        words, look = f"something of more than {MOST / 1e6:g} MB", "How large should it be?"
-    except OwnMaking as found:
+        words, look = (
+            f"something of more than {MAX_ANSWER_BYTES / 1e6:g} MB",
+            "How large should it be?",
+        )
+    except CellDefinedObject as found:
         words, look = f"{found}, which only your cell knows", PATHS
     except RecursionError:
         words, look = "lists within lists, nested too deeply", PATHS
@@ -171,18 +174,18 @@ def refuse_what_cannot_travel(name: str, value: Any) -> None:
     else:
         return
     required = "a value of the kind that the docstring names"
-    raise NotYet(name, words, required, look) from None
+    raise CheckFailed(name, words, required, look) from None
 
 
 class TooLarge(Exception):
     """There is more than the kernel should take."""
 
 
-class OwnMaking(Exception):
+class CellDefinedObject(Exception):
     """An object of a class, or a function, from the attempt; the message names it."""
 
 
-class Scale(serialization.Packer):
+class PickleSizer(serialization.Packer):
     """Pickles without storing anything, to find what could not be sent."""
 
     def __init__(self, own: str):
@@ -192,16 +195,18 @@ class Scale(serialization.Packer):
     def write(self, data: bytes | pickle.PickleBuffer) -> None:
         """Count what pickle writes."""
         self.bytes += memoryview(data).nbytes
-        if self.bytes > MOST:
+        if self.bytes > MAX_ANSWER_BYTES:
             raise TooLarge
 
     def reducer_override(self, obj: Any):
         """Called by pickle for each object except numbers, strings, lists and the like."""
         kind = obj if isinstance(obj, type) else type(obj)
         if isinstance(obj, types.FunctionType) and obj.__module__ == self.own:
-            raise OwnMaking(f"the function {obj.__name__}")
+            raise CellDefinedObject(f"the function {obj.__name__}")
         if kind.__module__ == self.own:
-            raise OwnMaking(f"{'the' if kind is obj else 'an object of'} class {kind.__name__}")
+            raise CellDefinedObject(
+                f"{'the' if kind is obj else 'an object of'} class {kind.__name__}"
+            )
         return super().reducer_override(obj)
 
 

@@ -20,27 +20,30 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.diagnostics import exceptions, user_code
-from ddp_workbook.exercises.judging import unordered
+from ddp_workbook.exercises.judging import set_order
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL
-from ddp_workbook.exercises.judging.check import OnRanks, load
+from ddp_workbook.exercises.judging.call_recorder import CallRecorder
+from ddp_workbook.exercises.judging.check import DistributedCheck, load
 from ddp_workbook.exercises.judging.guard import (
     WHOLE_CELL,
     function_in,
-    no_leaving,
-    nothing_changes,
-    refuse_what_cannot_travel,
+    no_exit,
+    refuse_unpicklable,
+    state_unchanged,
 )
+from ddp_workbook.exercises.judging.set_order import RankOrderedSet
 from ddp_workbook.exercises.judging.snapshots import change, copied, snapshot, unchanged
-from ddp_workbook.exercises.judging.unordered import Unordered
-from ddp_workbook.exercises.judging.watch import Watch
 from ddp_workbook.launcher.process_group import set_up
 
 EXERCISES = os.path.dirname(os.path.dirname(__file__))  # the check's own lines are not the reader's
 LATE = 0.03  # seconds by which some ranks are late, so that a missing wait shows
 SEED = 20_000  # of a rank's random numbers; no check uses it or one near it
 MEETINGS = count()  # of this rank with the others
-Only = tuple[int, int | None] | None  # a call's number and, for `Alone`, perhaps its rank
-Records = list[list[dict]]  # by call, and each time that it is made here: the fields of a `Seen`
+Only = (
+    tuple[int, int | None] | None
+)  # a call's number and, for `SingleProcessCheck`, perhaps its rank
+# By call, and each time that it is made here: the fields of an `Observation`
+Records = list[list[dict]]
 
 
 class InRank:
@@ -69,30 +72,32 @@ class InRank:
         """By cell, what was seen in each call; None if it raised here."""
         check = load(self.name)
         self.prepare(check.group)
-        attempt = Guarded(check, self.path) if self.path else None
+        attempt = GuardedFunction(check, self.path) if self.path else None
         seen: list[Records | None] = []
         cells = [(text, self.only) for text in self.edited]
         for text, only in [(self.solution, None)] * bool(self.solution) + cells:
             seen.append(None)
             with contextlib.suppress(Exception):
-                seen[-1] = self.made(check, defined(text, self.name), only)
-            wait_for_the_others() if check.group else None
+                seen[-1] = self.make_calls(check, load_function(text, self.name), only)
+            reported_barrier() if check.group else None
         if attempt:
-            seen.append(self.made(check, attempt, self.only, pauses=True))
-            refuse_what_cannot_travel(self.name, seen[-1])
+            seen.append(self.make_calls(check, attempt, self.only, pauses=True))
+            refuse_unpicklable(self.name, seen[-1])
         return seen
 
     def prepare(self, group: bool) -> None:
         """Make the process group, if there is one, and hide the check's own lines from reports."""
         user_code.hide(EXERCISES)
         if self.path:
-            user_code.call_it(self.path, YOUR_CELL)
+            user_code.set_display_name(self.path, YOUR_CELL)
             threading.excepthook = say_briefly
         # torch 2.13 has new names for two collectives; the old ones are right as well.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")
         set_up(bare=not group)
 
-    def made(self, check: OnRanks, function: Callable, only: Only, pauses: bool = False) -> Records:
+    def make_calls(
+        self, check: DistributedCheck, function: Callable, only: Only, pauses: bool = False
+    ) -> Records:
         """What was seen in each call; with `pauses` some ranks come late to some calls."""
         rank = dist.get_rank() if check.group else 0
         random.seed(SEED + rank)  # unseeded random numbers differ between the ranks
@@ -103,7 +108,7 @@ class InRank:
             if only and number != only[0]:
                 continue
             if number and not only:
-                wait_for_the_others() if check.group else None
+                reported_barrier() if check.group else None
                 if pauses and self.progress:
                     with open(self.progress, "r+") as file:  # not emptied: it may be killed here
                         file.write(f"{number}")
@@ -122,17 +127,17 @@ class InRank:
 
 
 def call(
-    check: OnRanks, function: Callable, case: Any, rank: int, pause: float
+    check: DistributedCheck, function: Callable, case: Any, rank: int, pause: float
 ) -> tuple[Any, dict]:
-    """What a call has returned, and the fields of a `Seen`; the call is `pause` seconds late.
+    """What a call has returned, and the fields of an `Observation`; it is `pause` seconds late.
 
     It is late after its arguments are made, for which ranks may have to meet.
     """
     arguments = check.arguments(case, rank)
-    before = [snapshot(one) for one in arguments] if check.keeps else []
-    orders = Unordered.random_orders
+    before = [snapshot(one) for one in arguments] if check.unchanged else []
+    orders = RankOrderedSet.random_orders
     time.sleep(pause)
-    with Watch(partial(check.said, case, rank)) as watch:
+    with CallRecorder(partial(check.describe_call, case, rank)) as watch:
         caller = check.caller or (lambda function, *arguments: function(*arguments))
         returned = caller(function, *arguments)
     watch.refuse_unwaited(rank)
@@ -141,12 +146,12 @@ def call(
         change(name, was, snapshot(one))
         for name, one, was in zip(names, arguments, before, strict=False)
     ]
-    refuse_what_cannot_travel(check.name, returned) if check.observe is None else None
+    refuse_unpicklable(check.name, returned) if check.observe is None else None
     return returned, {
         "actual": copied(check.observe(returned, *arguments) if check.observe else returned),
-        "wire": watch.rows,
+        "communication": watch.rows,
         "changed": [words for words in changes if words],
-        "by_chance": Unordered.random_orders > orders,
+        "nondeterministic": RankOrderedSet.random_orders > orders,
     }
 
 
@@ -156,13 +161,13 @@ def comes_late(call: int, rank: int, size: int) -> bool:
     return call < len(late) and size > 1 and rank in late[call]
 
 
-@user_code.wait_in
-def wait_for_the_others() -> None:
+@user_code.mark_finished_wait
+def reported_barrier() -> None:
     """Meet where a report says that this rank has returned."""
-    meet()
+    store_barrier()
 
 
-def meet() -> None:
+def store_barrier() -> None:
     """Wait until every rank has come here, through the store, so that nothing is recorded."""
     store, number = dist.distributed_c10d._get_default_store(), next(MEETINGS)
     if store.add(f"calls {number}", 1) == dist.get_world_size():
@@ -170,14 +175,14 @@ def meet() -> None:
     store.wait([f"all {number}"])
 
 
-def defined(text: str, name: str) -> Callable:
+def load_function(text: str, name: str) -> Callable:
     """The function `name` of a cell that is the solution, or an edit of it."""
     module = types.ModuleType(name)
-    exec(unordered.compiled(text, f"<{name}>", module.__dict__), module.__dict__)
+    exec(set_order.compile_cell(text, f"<{name}>", module.__dict__), module.__dict__)
     return module.__dict__[name]
 
 
-class Guarded:
+class GuardedFunction:
     """The reader's function; NotYet if it changes the state of the process or exits.
 
     Raises NotYet if its cell does that, or defines no function that takes the same arguments.
@@ -185,26 +190,26 @@ class Guarded:
 
     calls = 0
 
-    def __init__(self, check: OnRanks, path: str):
+    def __init__(self, check: DistributedCheck, path: str):
         self.name, self.may_seed = check.name, check.may_seed
         module = types.ModuleType(self.name)
         module.__file__ = path
         sys.modules[self.name] = module  # so that a class of the attempt can be pickled
-        code = unordered.compiled(Path(path).read_text("utf-8"), path, module.__dict__)
+        code = set_order.compile_cell(Path(path).read_text("utf-8"), path, module.__dict__)
         module.__dict__["hash"] = hash_of_a_process
         with (
-            nothing_changes(WHOLE_CELL, may_seed=self.may_seed),
-            no_leaving(WHOLE_CELL, "a cell that runs to its end"),
+            state_unchanged(WHOLE_CELL, may_seed=self.may_seed),
+            no_exit(WHOLE_CELL, "a cell that runs to its end"),
         ):
             exec(code, module.__dict__)
         self.function = function_in(module, check.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns; NotYet if it has changed the process, or exits."""
-        Guarded.calls += 1
+        GuardedFunction.calls += 1
         with (
-            nothing_changes(self.name, may_seed=self.may_seed),
-            no_leaving(self.name, "a function that returns to its caller, or raises an error"),
+            state_unchanged(self.name, may_seed=self.may_seed),
+            no_exit(self.name, "a function that returns to its caller, or raises an error"),
         ):
             return self.function(*args, **kwargs)
 
@@ -216,8 +221,8 @@ def hash_of_a_process(value: Any) -> int:
     """
     if not has_text(value):
         return hash(value)
-    Unordered.random_orders += 1
-    return hash((value, os.environ["RANK"], Guarded.calls))
+    RankOrderedSet.random_orders += 1
+    return hash((value, os.environ["RANK"], GuardedFunction.calls))
 
 
 def has_text(value: Any) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_workbook.exercises.judging import job_scripts
-from ddp_workbook.exercises.judging.directives import Asked, Refused, asked_by
+from ddp_workbook.exercises.judging.directives import JobRequest, Refused, parse_request
 from ddp_workbook.exercises.judging.job_scripts import PROGRAM, Run
 from ddp_workbook.exercises.judging.torchrun import Reason
 
@@ -21,14 +21,14 @@ def facts(scheduler: str, text: str) -> Facts:
     """Names and values, as far as the script gets; a name comes more than once."""
     try:
         job_scripts.refuse_bad_syntax(text)
-        asked = asked_by(scheduler, text)
+        asked = parse_request(scheduler, text)
     except Refused as error:
         yield "error message", [f"{error}"]
         return
     yield from of_request(scheduler, asked)
     runs = []
     for job in JOBS:
-        runs.append(job_scripts.play(scheduler, text, asked, job, fails=job == JOBS[1]))
+        runs.append(job_scripts.run_script(scheduler, text, asked, job, fails=job == JOBS[1]))
         if runs[-1].status is None:
             yield "the script", "does not end, although torchrun ends at once here"
             return
@@ -42,7 +42,7 @@ def facts(scheduler: str, text: str) -> Facts:
         yield "status if training fails on one node", "not 0" if runs[1].status else "0"
 
 
-def of_request(scheduler: str, asked: Asked) -> Facts:
+def of_request(scheduler: str, asked: JobRequest) -> Facts:
     """What the job gets."""
     yield "directives that the scheduler does not read", asked.unread
     yield "nodes", asked.nodes
@@ -56,7 +56,7 @@ def of_request(scheduler: str, asked: Asked) -> Facts:
     yield "missing folders of the log", [] if there else [folder]
 
 
-def of_starts(run: Run, asked: Asked) -> Facts:
+def of_starts(run: Run, asked: JobRequest) -> Facts:
     """What starts where, in one run."""
     on = [one.node for one in run.starts]
     why = [f"bash: {run.errors}"] if run.errors else []
@@ -85,11 +85,11 @@ def of_starts(run: Run, asked: Asked) -> Facts:
 
 def of_meeting(run: Run) -> Facts:
     """Whether the torchruns of a run meet, at a node of the job."""
-    if not run.meeting:
+    if not run.rendezvous:
         return
-    first, *_ = run.meeting
+    first, *_ = run.rendezvous
     endpoints, ids, backends = (
-        sorted({getattr(line, what) for line in run.meeting})
+        sorted({getattr(line, what) for line in run.rendezvous})
         for what in ("endpoint", "run_id", "backend")
     )
     yield "endpoints that differ", endpoints if endpoints[1:] else []
@@ -106,7 +106,7 @@ def of_meeting(run: Run) -> Facts:
 def of_ports(*runs: Run) -> Facts:
     """Whether each job has a port of its own."""
     one, other = (
-        {line.port or "29400" for line in run.meeting if not EMPTY.search(line.endpoint)}
+        {line.port or "29400" for line in run.rendezvous if not EMPTY.search(line.endpoint)}
         for run in runs
     )
     yield "port that both jobs take", sorted(one & other)

@@ -20,7 +20,7 @@ from pathlib import Path
 import psutil
 
 from ddp_workbook.exercises.judging import torchrun
-from ddp_workbook.exercises.judging.directives import Asked, Refused
+from ddp_workbook.exercises.judging.directives import JobRequest, Refused
 
 STAND_INS = Path(__file__).with_name("stand_ins.sh")
 BASH = shutil.which("bash") or ""  # "" where there is none
@@ -28,7 +28,7 @@ PLAYED = """torchrun python python3 bash srun pbsdsh ssh pbs_tmrsh mpiexec mpiru
 getent scontrol nvidia-smi wc module ml conda mamba sleep sbatch qsub scancel squeue qdel qstat"""
 # A command named by its path, such as /bin/bash or $HOME/venv/bin/torchrun.
 PATHS = re.compile(rf"(?<![\w/])[\w./~${{}}-]*/bin/({'|'.join(PLAYED.split())})(?![\w/])")
-LIMIT = 6.0  # seconds; a play takes 0.05, and 0.5 beside fifteen others
+TIMEOUT_S = 6.0  # seconds; a play takes 0.05, and 0.5 beside fifteen others
 TIME = "ulimit -St 1; ulimit -Ht 2"  # seconds of processor time for the script's own shell
 FOLDER = "ddp-workbook-job-"  # followed by the process id of the player
 OUT_OF_TIME = -getattr(signal, "SIGXCPU", 24)
@@ -59,7 +59,7 @@ class Run:
     errors: str = ""  # the last line on stderr
 
     @property
-    def meeting(self) -> list[torchrun.Line]:
+    def rendezvous(self) -> list[torchrun.Line]:
         """The lines that look for other nodes."""
         return [one.line for one in self.starts if one.line and not one.line.standalone]
 
@@ -76,14 +76,14 @@ def last_line(text: str) -> str:
     return ([""] + [line for line in text.splitlines() if line.strip()])[-1].strip()[:300]
 
 
-def play(scheduler: str, text: str, asked: Asked, job: int, fails: bool) -> Run:
+def run_script(scheduler: str, text: str, asked: JobRequest, job: int, fails: bool) -> Run:
     """Run the script as job `job`; with `fails`, torchrun fails on the last node."""
     count = max(1, min(asked.nodes, MOST_NODES))
     first, step = (7, 4) if not fails else (3, 5)  # other nodes in each job
     numbers = [first + step * place for place in range(count)]
     names = [f"{PREFIX}{each:02d}" for each in numbers]
     run = Run(names, {f"10.0.0.{each}": name for each, name in zip(numbers, names, strict=True)})
-    with pretended(run, asked, fails) as lab:
+    with fake_cluster(run, asked, fails) as lab:
         environment = {
             "PATH": f"{lab}/bin:/usr/bin:/bin",
             "HOME": f"{lab}/home",
@@ -103,7 +103,7 @@ def play(scheduler: str, text: str, asked: Asked, job: int, fails: bool) -> Run:
     return run
 
 
-def of_slurm(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
+def of_slurm(lab: str, asked: JobRequest, job: int, run: Run) -> dict[str, str]:
     """The variables of a batch script."""
     count = f"{len(run.nodes)}"
     listed = ",".join(name.removeprefix(PREFIX) for name in run.nodes)
@@ -136,7 +136,7 @@ def of_slurm(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
     return variables
 
 
-def of_pbs(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
+def of_pbs(lab: str, asked: JobRequest, job: int, run: Run) -> dict[str, str]:
     """The variables of a PBS job; writes the list of nodes, with a line for each MPI process."""
     lines = [name for name in run.nodes for _ in range(asked.per_node or 1)]
     Path(lab, "nodefile").write_text("".join(f"{line}\n" for line in lines))
@@ -151,7 +151,7 @@ def of_pbs(lab: str, asked: Asked, job: int, run: Run) -> dict[str, str]:
 
 
 @contextmanager
-def pretended(run: Run, asked: Asked, fails: bool) -> Iterator[str]:
+def fake_cluster(run: Run, asked: JobRequest, fails: bool) -> Iterator[str]:
     """A temporary folder with the stand-ins and a home folder."""
     sweep()
     with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as lab:
@@ -196,7 +196,7 @@ def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: 
             stderr=errors,
             start_new_session=True,
         )
-        until = time.monotonic() + LIMIT
+        until = time.monotonic() + TIMEOUT_S
         try:
             while process.poll() is None and time.monotonic() < until:
                 time.sleep(0.005)

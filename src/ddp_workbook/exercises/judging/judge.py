@@ -8,11 +8,11 @@ from ddp_workbook.diagnostics.advice import for_hang
 from ddp_workbook.diagnostics.evidence import State
 from ddp_workbook.diagnostics.positions import Position
 from ddp_workbook.diagnostics.report import errors_handled
-from ddp_workbook.errors import Proof, RankFailed, RanksHung, TooBusyToTell, WorkbookError
+from ddp_workbook.errors import HangUndecided, Proof, RankFailed, RanksHung, WorkbookError
 from ddp_workbook.exercises.judging import advice, attempts
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.exercises.judging.catalogue import Exercise
-from ddp_workbook.exercises.judging.check import NotYet
+from ddp_workbook.exercises.judging.check import CheckFailed
 from ddp_workbook.exercises.judging.engine import examine_calls
 from ddp_workbook.exercises.judging.source import same_code
 from ddp_workbook.exercises.judging.syntax import unreadable
@@ -27,7 +27,7 @@ from ddp_workbook.exercises.judging.verdict import (
 INSIDE_TORCH = re.compile(r"\[(?:enforce fail at )?[^\]\s]+:\d+\] ?")  # a line of its C++ code
 PROOFS = {  # how the check knows that an attempt will not end
     Proof.TIME: "stopped after {seconds:g} s",
-    Proof.STANDSTILL: "all ranks wait, and nothing has moved for {seconds:.1f} s",
+    Proof.DEADLOCK: "all ranks wait, and nothing has moved for {seconds:.1f} s",
     Proof.IDLE: "nothing has moved for {seconds:.1f} s",
     Proof.PROCESSOR_TIME: "after {seconds:.1f} s of processor time",
 }
@@ -67,11 +67,11 @@ def judge(exercise: Exercise, attempt: Attempt, sizes: Sequence[int] | None = No
     name = exercise.name
     try:
         sentence = examine_calls(exercise.check, attempt, sizes)
-    except NotYet as problem:
+    except CheckFailed as problem:
         return _not_yet(attempt, problem.rows)
     except RanksHung as hang:
         return _hangs(attempt, hang, exercise.check.errors)
-    except TooBusyToTell as busy:
+    except HangUndecided as busy:
         return _too_busy(attempt, busy)
     except RankFailed as failure:
         return _fails(attempt, failure, exercise.check.errors)
@@ -84,7 +84,7 @@ def judge(exercise: Exercise, attempt: Attempt, sizes: Sequence[int] | None = No
 
 def _not_attempted(name: str) -> Verdict:
     rows = []
-    if path := attempts.saved(name):
+    if path := attempts.latest_attempt(name):
         rows.append(("earlier", f"your last attempt is in {_short(path)}"))
     return Verdict(NOT_ATTEMPTED, f"{name}: not attempted yet", rows)
 
@@ -106,16 +106,16 @@ def _not_yet(
 
 def _hangs(attempt: Attempt, hang: RanksHung, known: Mapping[str, str]) -> Verdict:
     """Where each rank stands, in the reader's own lines, and how the check knows."""
-    waits = bool(hang.missed) or any(place.communicates for place in hang.positions)
+    waits = bool(hang.mismatches) or any(place.communicates for place in hang.positions)
     rows = _places(hang.positions, attempt, waits) + _missed(hang)
     verb = "hangs" if waits else "does not end"
-    look = known.get(verb) or for_hang(hang.positions, hang.missed)
+    look = known.get(verb) or for_hang(hang.positions, hang.mismatches)
     proof = PROOFS[hang.proof].format(seconds=hang.seconds)
     rows += [("look at", look)] if look else []
     return _not_yet(attempt, rows, verb, f"({proof})")
 
 
-def _too_busy(attempt: Attempt, busy: TooBusyToTell) -> Verdict:
+def _too_busy(attempt: Attempt, busy: HangUndecided) -> Verdict:
     """The verdict if the machine was too busy: nothing is known about the answer."""
     title = f"{attempt.name}: this machine is too busy to tell (after {busy.seconds:g} s)"
     return Verdict(UNDECIDED, title, [("look at", AGAIN)], attempt.printed)
@@ -137,7 +137,7 @@ def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> lis
 
 
 def _missed(failure: RankFailed) -> list[tuple[str, str]]:
-    return [("", _in_the_cell(str(one))) for one in failure.missed]
+    return [("", _in_the_cell(str(one))) for one in failure.mismatches]
 
 
 def _in_the_cell(text: str) -> str:
@@ -156,12 +156,12 @@ def _line(place: Position) -> str:
 
 def _fails(attempt: Attempt, failure: RankFailed, known: Mapping[str, str]) -> Verdict:
     """A rank raised, exited or died; `known` are the exercise's own words for some errors."""
-    if failure.kind == "NotYet" and len(failure.arguments) == 4:
-        return _not_yet(attempt, NotYet(*failure.arguments).rows)
+    if failure.kind == "CheckFailed" and len(failure.arguments) == 4:
+        return _not_yet(attempt, CheckFailed(*failure.arguments).rows)
     look = ("look at", advice.for_failure(failure, known, attempt.ranks > 0, attempt.printed))
-    if failure.missed or len(failure.positions) > 1:  # a hang, seen before its time was up
+    if failure.mismatches or len(failure.positions) > 1:  # a hang, seen before its time was up
         places = failure.positions
-        look = ("look at", known.get("hangs") or for_hang(places, failure.missed))
+        look = ("look at", known.get("hangs") or for_hang(places, failure.mismatches))
         rows = _places(places, attempt, True) + _missed(failure)
         note = "(a rank waits for another in vain)"
         return _not_yet(attempt, [*rows, look], "hangs", note)

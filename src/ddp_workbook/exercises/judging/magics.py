@@ -35,7 +35,7 @@ class ExerciseMagics(Magics):
         if lost := attempts.warning(name):
             print(lost, file=sys.stderr)  # red on a page
         if verdict.kind == NOT_YET:
-            verdict.help = next_steps(name, len(attempts.of(name)))
+            verdict.help = next_steps(name, len(attempts.all_attempts(name)))
         if verdict.kind in (SOLVED, NOT_YET):
             advice = dict(verdict.rows).get("look at", "")
             if problem := note_verdict(name, verdict.kind, advice):

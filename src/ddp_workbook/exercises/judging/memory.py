@@ -11,7 +11,7 @@ from torch.utils._pytree import tree_leaves
 PAUSE = 0.005  # seconds
 
 
-class Counted(TorchDispatchMode):
+class PeakMemoryMode(TorchDispatchMode):
     """Record in `most` the peak number of bytes in new tensors.
 
     Above `limit` it waits for memory to be freed by other threads, up to `patience` seconds in all.

@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.exercises.judging.check import Look, edit
+from ddp_workbook.exercises.judging.check import Comparison, edit
 
 SHARED_MISTAKES = {  # edits of both solutions
     "ddp was not called. DDP sees only what goes through it: which model gets the images?": edit(
@@ -46,15 +46,18 @@ def micro_batch(
     return images, (torch.arange(rows) + rank + which) % model.out_features
 
 
-def sent_once(begin: Tensor, otherwise: str) -> Look:
+def sent_once(begin: Tensor, hint: str) -> Comparison:
     """Whether each gradient was sent once: as many bytes as the model's numbers `begin` have."""
-    return Look(  # but for the broadcasts in which DDP agrees on its buckets after a first backward
-        of=lambda seen: sum(row["bytes"] for row in seen.wire if row["op"] != "broadcast"),
-        right=begin.nbytes,
-        otherwise=otherwise,
-        actual=lambda seen: (
-            f"the right step, but rank {seen.rank} has sent {seen.value} bytes "
-            f"({', '.join(seen.ops) or 'nothing'})"
+    # But for the broadcasts in which DDP agrees on its buckets after a first backward
+    return Comparison(
+        select=lambda obs: sum(
+            row["bytes"] for row in obs.communication if row["op"] != "broadcast"
         ),
-        required="{right} bytes on every rank, which are all gradients once",
+        expected=begin.nbytes,
+        hint=hint,
+        actual=lambda obs: (
+            f"the right step, but rank {obs.rank} has sent {obs.value} bytes "
+            f"({', '.join(obs.ops) or 'nothing'})"
+        ),
+        required="{expected} bytes on every rank, which are all gradients once",
     )

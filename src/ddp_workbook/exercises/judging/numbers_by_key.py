@@ -4,23 +4,23 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddp_workbook.exercises.judging.check import Look, When
-from ddp_workbook.exercises.judging.same import is_number, kind
+from ddp_workbook.exercises.judging.check import Comparison, Pattern
+from ddp_workbook.exercises.judging.equality import is_number, kind
 from ddp_workbook.exercises.judging.values import in_words
 
 RIGHT, OTHER_KEYS = "a dict of numbers", "a dict with other keys"
 
 
-def form_look(keys: Sequence[str]) -> Look:
+def form_comparison(keys: Sequence[str]) -> Comparison:
     """Whether it is a dict with these keys and a number under each; later looks rely on it."""
-    return Look(
-        of=lambda seen: form(seen.actual, keys),
-        right=RIGHT,
+    return Comparison(
+        select=lambda obs: form(obs.actual, keys),
+        expected=RIGHT,
         mistakes={
-            "Which keys does the task name?": When(lambda seen: seen.value == OTHER_KEYS),
+            "Which keys does the task name?": Pattern(lambda obs: obs.value == OTHER_KEYS),
         },
-        otherwise="Which of your lines makes a dict of plain numbers?",
-        actual=lambda seen: ", ".join(filter(None, [in_words(seen.actual), seen.value])),
+        hint="Which of your lines makes a dict of plain numbers?",
+        actual=lambda obs: ", ".join(filter(None, [in_words(obs.actual), obs.value])),
         required="a dict with the keys " + ", ".join(f'"{key}"' for key in keys),
     )
 

@@ -11,27 +11,27 @@ import torch
 
 from ddp_workbook.errors import RankFailed, WorkbookError
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
-from ddp_workbook.exercises.judging.check import OnRanks, Seen
+from ddp_workbook.exercises.judging.check import DistributedCheck, Observation
 from ddp_workbook.exercises.judging.in_rank import InRank, Only, Records
 from ddp_workbook.launcher import fork_server
 from ddp_workbook.launcher.calls import Call
+from ddp_workbook.launcher.hang_detection import HangLimits
 from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.standstill import Limits
 
-IDLE = 3.0  # seconds in which no rank does anything, while not all wait for one another
-PROCESSOR = 2.0  # seconds of processor time of one rank; a right answer needs a few tenths
+IDLE_S = 3.0  # seconds in which no rank does anything, while not all wait for one another
+CPU_S = 2.0  # seconds of processor time of one rank; a right answer needs a few tenths
 MOST = 1000  # edited solutions whose calls are kept
 EACH = 0.5  # more of them for each edited solution
 fork_server.preload(InRank.__module__)
 SLOW = "This machine is busy; the check goes on."
 READY: set[int | None] = set()  # fork servers that have started a rank
-Calls = list[list[Seen]]  # by call and rank
-VARIANTS: dict[tuple[str, int, int | None, str], Calls | None] = {}  # by name, size, call, text
+Calls = list[list[Observation]]  # by call and rank
+RUNGS: dict[tuple[str, int, int | None, str], Calls | None] = {}  # by name, size, call, text
 SOLUTIONS: dict[tuple[str, int], Calls] = {}  # name, size -> what the solution gave
 
 
-def made(
-    check: OnRanks, attempt: Attempt, size: int, only: Only = None, progress: str = ""
+def run_calls(
+    check: DistributedCheck, attempt: Attempt, size: int, only: Only = None, progress: str = ""
 ) -> Calls:
     """The attempt's calls at this world size, or a single one: its number, perhaps its rank.
 
@@ -47,7 +47,7 @@ def made(
     output = io.StringIO()  # for the verdict, instead of showing it above
     worker = InRank(check.name, size, unknown(check, size), (), attempt.path, only, progress)
     try:
-        calls = launched(check, attempt, worker, output, lambda: _say_once(attempt))[-1]
+        calls = launch_cells(check, attempt, worker, output, lambda: _say_once(attempt))[-1]
     finally:
         attempt.printed = output.getvalue().replace(str(attempt.path), YOUR_CELL)
         if not check.group:  # its only process is not a rank
@@ -57,7 +57,7 @@ def made(
 
 
 def variants(
-    check: OnRanks,
+    check: DistributedCheck,
     attempt: Attempt,
     size: int,
     texts: Sequence[str],
@@ -70,72 +70,74 @@ def variants(
     its halves are run, until there were so many launches. What is known from an earlier attempt is
     not run again.
     """
-    if len(VARIANTS) > MOST:
-        VARIANTS.clear()
+    if len(RUNGS) > MOST:
+        RUNGS.clear()
     one_call = None if only is None else (only, None)
     keys = {text: (check.name, size, only, text) for text in texts}
-    parts = [[text for text in keys if keys[text] not in VARIANTS]]
+    parts = [[text for text in keys if keys[text] not in RUNGS]]
     for _ in range(launches):
         if part := parts.pop(0) if parts else []:
             worker = InRank(check.name, size, unknown(check, size), part, only=one_call)
             try:
-                found = launched(check, attempt, worker)
+                found = launch_cells(check, attempt, worker)
             except RankFailed:
                 half = len(part) // 2
                 parts += [part[:half], part[half:]] if half else []
                 found = [] if half else [None]
             except WorkbookError:  # too busy, or interrupted: nothing is known
                 break
-            VARIANTS.update(zip([keys[text] for text in part], found, strict=False))
-    return [VARIANTS.get(keys[text]) for text in texts]
+            RUNGS.update(zip([keys[text] for text in part], found, strict=False))
+    return [RUNGS.get(keys[text]) for text in texts]
 
 
-def unknown(check: OnRanks, size: int) -> str:
+def unknown(check: DistributedCheck, size: int) -> str:
     """The solution's cell, if it must be run to compare with it; else ""."""
     known = not check.needs_solution or (check.name, size) in SOLUTIONS
     return "" if known else check.solution
 
 
-def launched(
-    check: OnRanks,
+def launch_cells(
+    check: DistributedCheck,
     attempt: Attempt,
     worker: InRank,
     output: TextIO | None = None,
     on_slow: Callable[[], None] | None = None,
 ) -> list[Calls | None]:
     """What the worker's cells gave, and last the attempt; keeps what the solution gave."""
-    size, processor = worker.size, PROCESSOR + EACH * len(worker.edited)
+    size, processor = worker.size, CPU_S + EACH * len(worker.edited)
     answers = run_ranks(
         Call(worker),
         max(1, size),
         quiet=True,
-        by_evidence=Limits(idle=IDLE, processor=processor, on_slow=on_slow),
+        hang_limits=HangLimits(idle=IDLE_S, processor=processor, on_slow=on_slow),
         output=output or io.StringIO(),
         cancelled=attempt.cancelled,
         network=None if torch.cuda.device_count() >= max(1, size) else check.network,
     )
     by_cell = list(zip(*answers, strict=True))
     if worker.solution:
-        SOLUTIONS[check.name, size] = seen_in(check, size, by_cell.pop(0))
-    return [None if None in one else seen_in(check, size, one, worker.only) for one in by_cell]
+        SOLUTIONS[check.name, size] = observations(check, size, by_cell.pop(0))
+    return [None if None in one else observations(check, size, one, worker.only) for one in by_cell]
 
 
-def seen_in(check: OnRanks, size: int, answers: Sequence[Records], only: Only = None) -> Calls:
+def observations(
+    check: DistributedCheck, size: int, answers: Sequence[Records], only: Only = None
+) -> Calls:
     """What the ranks have returned, by call and rank, beside what the solution gave."""
     number, rank = only or (0, 0)
     cases, known = check.cases_of(size), SOLUTIONS.get((check.name, size), [])
     calls = [
         [
-            Seen(n, r, cases[n], **record)
+            Observation(n, r, cases[n], **record)
             for r, record in enumerate(chain(*of_call), start=rank or 0)
         ]
         for n, of_call in enumerate(zip(*answers, strict=True), start=number)
     ]
     for call in calls:
-        for seen in call:
-            seen.everyone = call
-            seen.solution = known[seen.call][seen.rank] if known else None
-            seen.again = [c[seen.rank] for c in calls if c is not call and c[0].case is seen.case]
+        for obs in call:
+            obs.all_ranks = call
+            obs.solution = known[obs.call][obs.rank] if known else None
+            obs.repeats = [c[obs.rank] for c in calls if c is not call and c[0].case is obs.case]
     return calls
 
 

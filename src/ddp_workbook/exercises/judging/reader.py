@@ -4,7 +4,7 @@ import html
 from collections import Counter
 
 from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.exercises.judging.contents import Progress
+from ddp_workbook.exercises.judging.progress_table import Progress
 from ddp_workbook.exercises.judging.verdict import FOLDED, TEXT
 from ddp_workbook.notebook import pages
 from ddp_workbook.notebook.this_page import this_page

@@ -14,45 +14,45 @@ RELATIVE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2, tor
 ABSOLUTE = 1e-6  # for float32; less in proportion for float64
 
 
-def same(actual: Any, right: Any) -> bool:
-    """Whether `actual` equals `right`: numbers up to rounding, tensors also in dtype and shape.
+def values_equal(actual: Any, expected: Any) -> bool:
+    """Whether `actual` equals `expected`: numbers up to rounding, tensors also in dtype and shape.
 
     A tuple may replace a list, anything that Python accepts as an index an int, and any real number
     but bool a float; NaN equals NaN.
     """
-    if right is ANY or actual is ANY:
+    if expected is ANY or actual is ANY:
         return True
-    if isinstance(right, torch.Tensor):
-        return isinstance(actual, torch.Tensor) and same_tensor(actual, right)
-    if isinstance(right, bool) or right is None or isinstance(right, str):
-        return type(actual) is type(right) and actual == right
-    if isinstance(right, int):
-        return is_index(actual) and operator.index(actual) == right
-    if isinstance(right, float):
-        return is_number(actual) and close(float(actual), right)
-    if isinstance(right, Mapping):
-        same_keys = isinstance(actual, Mapping) and list(actual) == list(right)
-        return same_keys and all(same(actual[key], right[key]) for key in right)
-    if isinstance(right, Sequence):
-        listed = isinstance(actual, list | tuple) and len(actual) == len(right)
-        return listed and all(map(same, actual, right))
-    return bool(actual == right)
+    if isinstance(expected, torch.Tensor):
+        return isinstance(actual, torch.Tensor) and same_tensor(actual, expected)
+    if isinstance(expected, bool) or expected is None or isinstance(expected, str):
+        return type(actual) is type(expected) and actual == expected
+    if isinstance(expected, int):
+        return is_index(actual) and operator.index(actual) == expected
+    if isinstance(expected, float):
+        return is_number(actual) and close(float(actual), expected)
+    if isinstance(expected, Mapping):
+        same_keys = isinstance(actual, Mapping) and list(actual) == list(expected)
+        return same_keys and all(values_equal(actual[key], expected[key]) for key in expected)
+    if isinstance(expected, Sequence):
+        listed = isinstance(actual, list | tuple) and len(actual) == len(expected)
+        return listed and all(map(values_equal, actual, expected))
+    return bool(actual == expected)
 
 
-def same_tensor(actual: torch.Tensor, right: torch.Tensor) -> bool:
+def same_tensor(actual: torch.Tensor, expected: torch.Tensor) -> bool:
     """Equal in dtype, shape and numbers."""
     if (
         actual.is_meta
-        or actual.layout != right.layout
-        or actual.dtype != right.dtype
-        or actual.shape != right.shape
+        or actual.layout != expected.layout
+        or actual.dtype != expected.dtype
+        or actual.shape != expected.shape
     ):
         return False
-    if not right.dtype.is_floating_point:
-        return torch.equal(actual.cpu(), right)
-    relative = RELATIVE.get(right.dtype, 1e-5)
+    if not expected.dtype.is_floating_point:
+        return torch.equal(actual.cpu(), expected)
+    relative = RELATIVE.get(expected.dtype, 1e-5)
     absolute = ABSOLUTE * relative / RELATIVE[torch.float32]
-    return torch.allclose(actual.detach().cpu(), right, relative, absolute, equal_nan=True)
+    return torch.allclose(actual.detach().cpu(), expected, relative, absolute, equal_nan=True)
 
 
 def is_index(value: Any) -> bool:

@@ -12,7 +12,7 @@ The solution is between two marks inside the function with the exercise's name:
 import ast
 import re
 
-from ddp_workbook.source_tree import parsed
+from ddp_workbook.source_tree import parse_source
 
 REGION = re.compile(
     r"^(?P<margin> +)### BEGIN SOLUTION\n(?P<solution>.*?)"
@@ -47,7 +47,7 @@ def _given(region: re.Match) -> str:
 
 
 def _cell(text: str, name: str, fill) -> str:
-    tree = parsed(text)
+    tree = parse_source(text)
     functions = (node for node in tree.body if isinstance(node, ast.FunctionDef))
     function = next((node for node in functions if node.name == name), None)
     if function is None:
@@ -74,12 +74,12 @@ def _imports(tree: ast.Module, code: str) -> str:
 
     So the imports of a stub do not reveal its solution.
     """
-    used = {node.id for node in ast.walk(parsed(code)) if isinstance(node, ast.Name)}
+    used = {node.id for node in ast.walk(parse_source(code)) if isinstance(node, ast.Name)}
     lines, before = [], None
     body = list(tree.body)
     if used & TORCH and "import torch" not in map(ast.unparse, body):
         first = next(n for n, node in enumerate(body) if "torch" in ast.unparse(node))
-        body.insert(first, parsed("import torch").body[0])
+        body.insert(first, parse_source("import torch").body[0])
     for node in body:
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
@@ -99,6 +99,6 @@ def _imports(tree: ast.Module, code: str) -> str:
 def same_code(one: str, other: str) -> bool:
     """True if two cells differ only in comments and white space."""
     try:
-        return ast.dump(parsed(one)) == ast.dump(parsed(other))
+        return ast.dump(parse_source(one)) == ast.dump(parse_source(other))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False

@@ -6,7 +6,7 @@ import traceback
 import warnings
 
 from ddp_workbook.exercises.judging.attempts import YOUR_CELL
-from ddp_workbook.source_tree import parsed
+from ddp_workbook.source_tree import parse_source
 
 MAGIC = re.compile(r"^\s*[%!?]|=\s*[%!]|\?\s*$")
 PASTED = re.compile(r"invalid character|non-printable|null bytes|surrogates")
@@ -17,7 +17,7 @@ def unreadable(code: str) -> list[tuple[str, str]]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            compile(parsed(f"\n{code}", YOUR_CELL), YOUR_CELL, "exec")
+            compile(parse_source(f"\n{code}", YOUR_CELL), YOUR_CELL, "exec")
         return []
     except SyntaxError as error:
         lines = traceback.format_exception_only(error)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from numbers import Number
 from typing import Any
 
-from ddp_workbook.source_tree import parsed
+from ddp_workbook.source_tree import parse_source
 
 NAME = "__set__"  # the name of the function that makes a cell's sets
 
@@ -24,27 +24,27 @@ class AnySet(type):
         return isinstance(value, builtins.set)
 
 
-class Unordered(builtins.set, metaclass=AnySet):
+class RankOrderedSet(builtins.set, metaclass=AnySet):
     """A set; on odd ranks, a set of strings is iterated backwards. Numbers keep their order.
 
     A set of tensors is in the order of their addresses, which may agree by luck. Here it is in the
     order of their sizes, also backwards on odd ranks, so that no verdict depends on luck.
     """
 
-    mixed = False  # strings, until a check says `Unordered.mixed = True` in its ranks
+    reverse_on_odd_ranks = False  # of strings, until a check sets it in its ranks
     random_orders = 0  # how often this process has used an order that another would not have
 
     def __iter__(self) -> Iterator:
         order = list(super().__iter__())
         if all(map(hashes_alike, order)):
             return iter(order)
-        Unordered.random_orders += 1
+        RankOrderedSet.random_orders += 1
         sizes = [getattr(one, "nbytes", 0) for one in order]
         if any(sizes):
             order = [
                 one for _, one in sorted(zip(sizes, order, strict=True), key=lambda two: -two[0])
             ]
-        backwards = (self.mixed or any(sizes)) and int(os.environ["RANK"]) % 2
+        backwards = (self.reverse_on_odd_ranks or any(sizes)) and int(os.environ["RANK"]) % 2
         return iter(order[::-1] if backwards else order)
 
     def __repr__(self) -> str:
@@ -54,7 +54,7 @@ class Unordered(builtins.set, metaclass=AnySet):
         return builtins.set, (list(self),)
 
 
-Unordered.__name__ = Unordered.__qualname__ = "set"
+RankOrderedSet.__name__ = RankOrderedSet.__qualname__ = "set"
 
 
 def hashes_alike(value: Any) -> bool:
@@ -67,12 +67,12 @@ def hashes_alike(value: Any) -> bool:
 OPERATORS = [f"__{name}__" for name in ["and", "or", "sub", "xor", "rand", "ror", "rsub", "rxor"]]
 for name in (*OPERATORS, "union", "intersection", "difference", "symmetric_difference", "copy"):
 
-    def again(self: Unordered, *others: Any, method: str = name) -> Any:
+    def again(self: RankOrderedSet, *others: Any, method: str = name) -> Any:
         """The result of a plain set's method, as an Unordered."""
         result = getattr(builtins.set, method)(self, *others)
-        return result if result is NotImplemented else Unordered(result)
+        return result if result is NotImplemented else RankOrderedSet(result)
 
-    setattr(Unordered, name, again)
+    setattr(RankOrderedSet, name, again)
 
 
 class Displays(ast.NodeTransformer):
@@ -94,7 +94,7 @@ class Displays(ast.NodeTransformer):
         return ast.fix_missing_locations(ast.copy_location(call, node))
 
 
-def compiled(text: str, path: str, names: dict[str, Any]) -> types.CodeType:
+def compile_cell(text: str, path: str, names: dict[str, Any]) -> types.CodeType:
     """Compile a cell whose globals are `names`; its sets are Unordered."""
-    names |= {"set": Unordered, NAME: Unordered}
-    return compile(Displays().visit(parsed(text, path)), path, "exec")
+    names |= {"set": RankOrderedSet, NAME: RankOrderedSet}
+    return compile(Displays().visit(parse_source(text, path)), path, "exec")

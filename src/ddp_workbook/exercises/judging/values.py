@@ -71,34 +71,34 @@ def _rounded(value: Any) -> Any:
 
 
 def first_difference(
-    actual: Any, right: Any, same: Callable[[Any, Any], bool]
+    actual: Any, expected: Any, same: Callable[[Any, Any], bool]
 ) -> tuple[str, Any, Any]:
     """Where two values differ, such as "element [2, 0]", and what stands there in each.
 
     Lists, tuples and dicts are entered at the first difference, tensors where it is large.
     """
     where: list[Any] = []
-    while inside := _differing(actual, right, same):
-        key, actual, right = inside
+    while inside := _differing(actual, expected, same):
+        key, actual, expected = inside
         where.append(key)
     keys = [repr(key) if isinstance(key, str) else f"{key}" for key in where]
-    return f"element {' '.join(keys)}" if keys else "", actual, right
+    return f"element {' '.join(keys)}" if keys else "", actual, expected
 
 
-def _differing(actual: Any, right: Any, same: Callable[[Any, Any], bool]) -> tuple | None:
+def _differing(actual: Any, expected: Any, same: Callable[[Any, Any], bool]) -> tuple | None:
     """Key and both elements of the first difference inside; None if there are no such elements."""
     pairs: Any = ()
-    if isinstance(actual, torch.Tensor) and isinstance(right, torch.Tensor):
-        if actual.shape == right.shape and actual.dim() and actual.numel():
-            here, there = actual.detach().cpu().double(), right.detach().cpu().double()
+    if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):
+        if actual.shape == expected.shape and actual.dim() and actual.numel():
+            here, there = actual.detach().cpu().double(), expected.detach().cpu().double()
             alike = (here == there) | (here.isnan() & there.isnan())
             apart = (here - there).abs().nan_to_num(torch.inf).masked_fill(alike, 0)
             if apart.max() > 0:  # rounding may differ in others, which come before
                 place = (apart >= apart.max() / 2).nonzero()[0].tolist()
-                return place, actual[tuple(place)].item(), right[tuple(place)].item()
-    elif isinstance(actual, list | tuple) and isinstance(right, list | tuple):
-        if len(actual) == len(right):
-            pairs = ((n, *both) for n, both in enumerate(zip(actual, right, strict=True)))
-    elif type(actual) is dict and type(right) is dict and list(actual) == list(right):
-        pairs = ((key, actual[key], right[key]) for key in right)
+                return place, actual[tuple(place)].item(), expected[tuple(place)].item()
+    elif isinstance(actual, list | tuple) and isinstance(expected, list | tuple):
+        if len(actual) == len(expected):
+            pairs = ((n, *both) for n, both in enumerate(zip(actual, expected, strict=True)))
+    elif type(actual) is dict and type(expected) is dict and list(actual) == list(expected):
+        pairs = ((key, actual[key], expected[key]) for key in expected)
     return next((one for one in pairs if not same(*one[1:])), None)

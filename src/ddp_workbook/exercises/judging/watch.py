@@ -8,13 +8,13 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises.judging.check import NotYet
-from ddp_workbook.network.deliveries import Delivery
+from ddp_workbook.exercises.judging.check import CheckFailed
+from ddp_workbook.network.emulated_work import EmulatedWork
 from ddp_workbook.recording.dispatch_mode import Recorder, threads_recorded
 
 FROM_PYTHON = "distributed_c10d.py"  # operations that DDP's reducer starts are DDP's to wait for
 KEPT: list[dist.Work] = []  # gloo may drop a send or receive whose Work is not kept
-MOST = 100  # sends and receives of a rank in one call: far more than any task needs
+MAX_MESSAGES = 100  # sends and receives of a rank in one call: far more than any task needs
 UNWAITED = (
     "An operation may end later than the function that started it. Which line waits for the ones "
     "that yours has started?"
@@ -22,7 +22,7 @@ UNWAITED = (
 WAITING = ("wait", "synchronize", "get_future", "is_completed")
 
 
-class Watch(Recorder):
+class CallRecorder(Recorder):
     """Also records whether each asynchronous operation was waited for.
 
     For an operation started from Python, the dispatcher sees the same Work that the caller gets. In
@@ -35,11 +35,11 @@ class Watch(Recorder):
         self.started: list[tuple[dict, dist.Work | None]] = []  # None: it was waited for
         self.threads = threads_recorded(self.rows)
 
-    def __enter__(self) -> "Watch":
+    def __enter__(self) -> "CallRecorder":
         self.threads.__enter__()
         self.methods = [
             (kind, name, getattr(kind, name))
-            for kind in (dist.Work, Delivery)
+            for kind in (dist.Work, EmulatedWork)
             for name in WAITING
             if name in vars(kind)
         ]
@@ -85,10 +85,13 @@ class Watch(Recorder):
         if peer not in range(group.size()):
             actual = f"rank {group.rank()} sends to rank {peer}, or receives from it"
             look = "Which rank comes after the last one, and which before rank 0?"
-            raise NotYet(self.called(), actual, f"one of ranks 0 to {group.size() - 1}", look)
-        if sum(row["op"] in ("send", "recv") for row in self.rows) == MOST:
-            actual, look = f"more than {MOST} messages", "Which numbers can be sent together?"
-            raise NotYet(self.called(), actual, "no more messages than the task allows", look)
+            raise CheckFailed(self.called(), actual, f"one of ranks 0 to {group.size() - 1}", look)
+        if sum(row["op"] in ("send", "recv") for row in self.rows) == MAX_MESSAGES:
+            actual, look = (
+                f"more than {MAX_MESSAGES} messages",
+                "Which numbers can be sent together?",
+            )
+            raise CheckFailed(self.called(), actual, "no more messages than the task allows", look)
 
     @property
     def unwaited(self) -> list[dict]:
@@ -101,7 +104,7 @@ class Watch(Recorder):
             return
         lines = {f"{row['op']} in line {row['line'].rpartition(':')[2]}" for row in self.unwaited}
         total = len(self.started)
-        raise NotYet(
+        raise CheckFailed(
             self.called(),
             f"on rank {rank}, {len(self.unwaited)} of {total} operation{'s' * (total > 1)} "
             f"({', '.join(sorted(lines)[:3])}) still at work when your function returned",

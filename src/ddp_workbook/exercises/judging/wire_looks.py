@@ -2,69 +2,71 @@
 
 from collections.abc import Callable, Mapping
 
-from ddp_workbook.exercises.judging.check import Look, Seen, When, ask
+from ddp_workbook.exercises.judging.check import Comparison, Observation, Pattern, resolve
 
 
-def sends_of(seen: Seen) -> list[dict]:
+def sends_of(obs: Observation) -> list[dict]:
     """The messages that this rank has sent, in order."""
-    return [row for row in seen.wire if row["op"] == "send"]
+    return [row for row in obs.communication if row["op"] == "send"]
 
 
 def calls_only(
-    *allowed: str, required: str, otherwise: str, mistakes: Mapping[str, When] | None = None
-) -> Look:
+    *allowed: str, required: str, hint: str, mistakes: Mapping[str, Pattern] | None = None
+) -> Comparison:
     """Whether a rank has communicated with these operations alone."""
-    return Look(
-        of=lambda seen: sorted({*seen.ops} - {*allowed}),
-        right=[],
+    return Comparison(
+        select=lambda obs: sorted({*obs.ops} - {*allowed}),
+        expected=[],
         mistakes=mistakes or {},
-        otherwise=otherwise,
+        hint=hint,
         actual="rank {rank} called {value}",
         required=required,
-        words=", ".join,
+        show=", ".join,
     )
 
 
 def bytes_sent(
-    right: int | Callable[..., int], what: str, *, otherwise: str, required: str | Callable
-) -> Look:
+    expected: int | Callable[..., int], what: str, *, hint: str, required: str | Callable
+) -> Comparison:
     """Whether a rank with the right `what` has sent so many bytes; one alone need not send."""
 
-    def sent(seen: Seen) -> int:
-        found = sum(row["bytes"] for row in seen.wire)
-        return ask(right, seen.case) if seen.size == 1 and not found else found
+    def sent(obs: Observation) -> int:
+        found = sum(row["bytes"] for row in obs.communication)
+        return resolve(expected, obs.case) if obs.size == 1 and not found else found
 
-    return Look(
-        of=sent,
-        right=right,
-        otherwise=otherwise,
+    return Comparison(
+        select=sent,
+        expected=expected,
+        hint=hint,
         actual=f"the right {what}, but rank {{rank}} sent {{value:,}} bytes",
         required=required,
-        words=lambda value: value,
+        show=lambda value: value,
     )
 
 
 ALL_REDUCE_ALONE = calls_only(
     "all_reduce",
     required="all_reduce, and nothing else",
-    otherwise="Which collective gives every rank the sum? No other one is needed.",
+    hint="Which collective gives every rank the sum? No other one is needed.",
 )
 MESSAGES_ALONE = calls_only(
     "send",
     "recv",
     required="sends and receives, but no collective",
-    otherwise="Which sends and receives do the same?",
+    hint="Which sends and receives do the same?",
     mistakes={
-        "What does the barrier add? A receive waits until its message has arrived.": When(
-            lambda seen: "barrier" in seen.ops
+        "What does the barrier add? A receive waits until its message has arrived.": Pattern(
+            lambda obs: "barrier" in obs.ops
         ),
     },
 )
-OWN_DTYPE = Look(  # of a case with a `dtype`
-    of=lambda seen: sorted({row["dtype"] for row in seen.wire} - {f"{seen.case.dtype}"[6:]}),
-    right=[],
-    otherwise="Which of your lines makes the tensor that is sent, and with which dtype?",
+OWN_DTYPE = Comparison(  # of a case with a `dtype`
+    select=lambda obs: sorted(
+        {row["dtype"] for row in obs.communication} - {f"{obs.case.dtype}"[6:]}
+    ),
+    expected=[],
+    hint="Which of your lines makes the tensor that is sent, and with which dtype?",
     actual="a message in {value} on rank {rank}",
-    required=lambda seen: f"in {seen.case.dtype}, the dtype of the tensor",
-    words=", ".join,
+    required=lambda obs: f"in {obs.case.dtype}, the dtype of the tensor",
+    show=", ".join,
 )

@@ -1,16 +1,16 @@
-"""`yours`: the reader's solution of an exercise, as a worker for another experiment."""
+"""`own_solution`: the reader's solution of an exercise, as a worker for another experiment."""
 
 import runpy
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ddp_workbook.exercises.judging.attempts import solved
+from ddp_workbook.exercises.judging.attempts import latest_passed
 from ddp_workbook.exercises.judging.catalogue import find
 from ddp_workbook.launcher.process_group import set_up
 
 
-class Yours:
+class OwnSolution:
     """A worker: joins the group, then calls the function in the file at `path`.
 
     Without a file it calls the workbook's own solution.
@@ -31,9 +31,9 @@ class Yours:
         return f"{whose} {self.name}"
 
 
-def yours(name: str) -> Yours:
+def own_solution(name: str) -> OwnSolution:
     """The reader's solved attempt at the exercise `name`, for `launch` and `record_collectives`.
 
     Until there is one, the workbook's own solution. Raises UnknownExercise.
     """
-    return Yours(find(name).name, solved(name))
+    return OwnSolution(find(name).name, latest_passed(name))

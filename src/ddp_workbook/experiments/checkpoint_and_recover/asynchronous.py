@@ -17,7 +17,7 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup
 
 STEPS, SAVED_AFTER = 12, 3
 COMPUTE = 0.03  # seconds of a step
-DISK = 0.3  # seconds of a write; a sleep, because the disks of readers differ
+DISK_WRITE_S = 0.3  # seconds of a write; a sleep, because the disks of readers differ
 VALUES = 2_000_000  # float32 on each rank
 SAVES, REDUCES = 5, 100
 
@@ -27,7 +27,7 @@ class SlowDisk(dcp.FileSystemWriter):
 
     def write_data(self, *args):
         """Called by each rank, in the training's thread or in another one."""
-        time.sleep(DISK)
+        time.sleep(DISK_WRITE_S)
         return super().write_data(*args)
 
 
@@ -40,7 +40,7 @@ class Event(NamedTuple):
     end: float
 
 
-def timeline(folder: Path, asynchronous: bool) -> tuple[list[Event], float]:
+def save_timeline(folder: Path, asynchronous: bool) -> tuple[list[Event], float]:
     """A worker: some steps, a save among them; what the threads did, and the value that was saved.
 
     After each step every value is one larger, also while the save is still on its way.
@@ -86,7 +86,7 @@ def timelines_plot(of_ways: Sequence[tuple[list[Event], float]]) -> figures.Pict
     return figures.lanes(events, "milliseconds on rank 0", about)
 
 
-def meet(folder: Path, own_group: bool) -> int:
+def all_reduce_during_save(folder: Path, own_group: bool) -> int:
     """A worker: trains on while saves are on their way; how many of its sums were wrong."""
     dist.init_process_group("gloo")
     group = dist.new_group(backend="gloo") if own_group else None  # None: the training's group
@@ -102,7 +102,7 @@ def meet(folder: Path, own_group: bool) -> int:
     return wrong
 
 
-def kept_from(folder: Path) -> dict[str, int]:
+def dcp_round_trip(folder: Path) -> dict[str, int]:
     """A worker: saves its number under several keys; the number that comes back for each.
 
     The last key is another one on each rank.

@@ -14,16 +14,16 @@ import torch
 
 from ddp_workbook import figures
 from ddp_workbook.chapters import checkpoint_and_recover
-from ddp_workbook.experiments.checkpoint_and_recover.watched import NOTE, SAID
+from ddp_workbook.experiments.checkpoint_and_recover.traced_training import EVENT_PREFIX, NOTE
 from ddp_workbook.files import temporary_folder
 from ddp_workbook.launcher.agents import AgentRun, error_of, run_agents
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port
 
-LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
+TIMEOUT_S = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
 RECORDED = Path(__file__).parents[4] / "data" / "checkpoint_and_recover" / "elastic.json"
-WATCHED = ("-m", "ddp_workbook.experiments.checkpoint_and_recover.watched")
-CAUSE = ("-m", "ddp_workbook.experiments.checkpoint_and_recover.cause")
+TRACED_TRAINING = ("-m", "ddp_workbook.experiments.checkpoint_and_recover.traced_training")
+FAILING_PROGRAM = ("-m", "ddp_workbook.experiments.checkpoint_and_recover.failing_program")
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
 SHARED_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0", "OMP_NUM_THREADS": "1"}
 STARTS = "waits or starts"
@@ -31,7 +31,7 @@ TRIES = 20  # failures of each kind
 LOST, EVERY = 12, 5  # the step after which a host is lost; steps from save to save
 
 
-def empty(name: str) -> Path:
+def empty_folder(name: str) -> Path:
     """A folder for saves that ends with the kernel."""
     folder = temporary_folder() / name
     shutil.rmtree(folder, ignore_errors=True)
@@ -40,18 +40,18 @@ def empty(name: str) -> Path:
 
 def lose_a_host(lost: str = "node b") -> dict[str, AgentRun]:
     """Two pretend nodes, one rank each; one is lost, and comes back once the other saves alone."""
-    saved = empty("hosts")
+    saved = empty_folder("hosts")
     line = ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3"]
     line += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{LOOPBACK}:{free_port()}"]
     line += ["--rdzv-conf", "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=8"]
-    line += ["--local-addr", LOOPBACK, "--tee", "3", *WATCHED, "--saved", str(saved)]
+    line += ["--local-addr", LOOPBACK, "--tee", "3", *TRACED_TRAINING, "--saved", str(saved)]
     line += ["--every", str(EVERY), "--pace", "0.25"]
     accident = ["--accident", "host-dies", str(LOST)]
     nodes = {name: line + accident * (name == lost) for name in ("node a", "node b")}
     alone = saved / f"step_{3 * EVERY:06}_*"
     return run_agents(
         nodes | {f"{lost} again": line},
-        timeout=LIMIT,
+        timeout=TIMEOUT_S,
         delays={"node b": 1.0, f"{lost} again": alone},
         environment={"LOGLEVEL": "INFO"} | OWN_STORE,
         quiet=True,
@@ -59,12 +59,12 @@ def lose_a_host(lost: str = "node b") -> dict[str, AgentRun]:
 
 
 def events(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
-    """What the ranks of `watched` have said, a row a line, in the order of time."""
+    """What the ranks of `traced_training` have said, a row a line, in the order of time."""
     rows = [
-        {"node": node.removesuffix(" again")} | json.loads(line.text.partition(SAID)[2])
+        {"node": node.removesuffix(" again")} | json.loads(line.text.partition(EVENT_PREFIX)[2])
         for node, run in runs.items()
         for line in run.lines
-        if line.text.startswith(SAID)
+        if line.text.startswith(EVENT_PREFIX)
     ]
     table = pd.DataFrame(rows).rename(columns=str.lower)
     table["time"] -= table["time"].min()
@@ -89,17 +89,17 @@ def record() -> None:
     RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
 
 
-def recorded() -> dict:
+def recorded_results() -> dict:
     """What `record` has written; its "lost and back" are `events` of `lose_a_host`."""
     found = json.loads(RECORDED.read_text(encoding="utf-8"))
     survivor = pd.DataFrame([found["store lost"]], index=["node b"])
     return found | {"lost and back": pd.DataFrame(found["lost and back"]), "store lost": survivor}
 
 
-def attempts(said: pd.DataFrame) -> pd.DataFrame:
+def attempts(log: pd.DataFrame) -> pd.DataFrame:
     """A row for each time that ranks were started: who, from which step to which, and when."""
-    born = said["event"].eq("started")
-    of_rank = said.assign(life=born.groupby(said["node"]).cumsum())
+    born = log["event"].eq("started")
+    of_rank = log.assign(life=born.groupby(log["node"]).cumsum())
     steps = of_rank[of_rank["event"] == "step"]
     rows = steps.groupby(["world_size", "torchelastic_restart_count", "node", "life"], sort=False)
     table = rows.first()[["step", "time"]].rename(columns={"step": "first", "time": "start"})
@@ -107,9 +107,9 @@ def attempts(said: pd.DataFrame) -> pd.DataFrame:
     return table.reset_index().sort_values(["start", "node"], ignore_index=True)
 
 
-def attempts_table(said: pd.DataFrame) -> pd.DataFrame:
+def attempts_table(log: pd.DataFrame) -> pd.DataFrame:
     """For readers."""
-    table = attempts(said)
+    table = attempts(log)
     return pd.DataFrame(
         {
             "node": table["node"],
@@ -123,13 +123,13 @@ def attempts_table(said: pd.DataFrame) -> pd.DataFrame:
 
 
 @figures.drawn
-def hosts(said: pd.DataFrame) -> figures.Picture:
+def hosts_plot(log: pd.DataFrame) -> figures.Picture:
     """A lane a node: when it trained, and which steps."""
     rows = []
-    for node, lives in attempts(said).groupby("node"):
-        ready = 0.0 if node == "node a" else said.loc[said["node"] == node, "time"].min()
+    for node, lives in attempts(log).groupby("node"):
+        ready = 0.0 if node == "node a" else log.loc[log["node"] == node, "time"].min()
         for life in lives.itertuples():
-            starts = said[(said["node"] == node) & (said["event"] == "started")]["time"]
+            starts = log[(log["node"] == node) & (log["event"] == "started")]["time"]
             born = starts[starts < life.start].max()
             begun = ready if life.life == 1 or node == "node a" else born
             rows.append({"what": STARTS, "start": begun, "end": life.start, "text": ""})
@@ -153,24 +153,24 @@ def hosts(said: pd.DataFrame) -> figures.Picture:
 def two_ranks(*words: str, environment: Mapping[str, str] = OWN_STORE) -> AgentRun:
     """A torchrun with two ranks on this host; `words` are the rest of its line."""
     line = ["--standalone", "--nproc-per-node", "2", *words]
-    runs = run_agents({"": line}, timeout=LIMIT, environment=environment, quiet=True)
+    runs = run_agents({"": line}, timeout=TIMEOUT_S, environment=environment, quiet=True)
     return runs[""]
 
 
-def killed_and_restarted(step: int, name: str, every: int, *words: str) -> AgentRun:
+def run_with_kill(step: int, name: str, every: int, *words: str) -> AgentRun:
     """Rank 1 of two is killed after `step`, and torchrun starts both again; saves go to `name`."""
-    line = ["--max-restarts", "3", "--tee", "3", *WATCHED, "--epochs", "1", *words]
+    line = ["--max-restarts", "3", "--tee", "3", *TRACED_TRAINING, "--epochs", "1", *words]
     line += ["--accident", "rank-1-dies", str(step)]
-    line += ["--saved", str(empty(name)), "--every", str(every)]
+    line += ["--saved", str(empty_folder(name)), "--every", str(every)]
     return two_ranks(*line, environment=OWN_STORE | {"LOGLEVEL": "INFO"})
 
 
-def restarted() -> AgentRun:
+def run_with_restart() -> AgentRun:
     """Rank 1 is killed after step 7."""
-    return killed_and_restarted(7, "restart", 5)
+    return run_with_kill(7, "restart", 5)
 
 
-def kept_and_lost(run: AgentRun) -> pd.DataFrame:
+def state_across_restart(run: AgentRun) -> pd.DataFrame:
     """What rank 0 saw in the first attempt, and in the one after the restart."""
     said = events({"this node": run})
     loaded = said[(said["event"] == "loaded") & (said["rank"] == 0)]
@@ -190,7 +190,7 @@ def kept_and_lost(run: AgentRun) -> pd.DataFrame:
 
 def restarts_needed(environment: Mapping[str, str]) -> int | None:
     """Rank 1 fails once: after how many restarts all ranks meet; None if they never do."""
-    run = two_ranks("--max-restarts", "3", *CAUSE, "once", environment=environment)
+    run = two_ranks("--max-restarts", "3", *FAILING_PROGRAM, "once", environment=environment)
     met = re.search(r"all ranks have met in attempt (\d)", run.output)
     return int(met[1]) if met else None
 
@@ -213,8 +213,8 @@ def clean_restarts(found: Mapping[str, list[int | None]]) -> pd.DataFrame:
 
 
 def report(*words: str) -> str:
-    """torchrun's report on a failed run of cause.py, from "Root Cause" on."""
-    run = two_ranks(*CAUSE, *words)
+    """torchrun's report on a failed run of failing_program.py, from "Root Cause" on."""
+    run = two_ranks(*FAILING_PROGRAM, *words)
     said = run.output[run.output.index("Root Cause") :]
     return re.sub(r"^=+$", "", said, flags=re.MULTILINE).strip()
 
@@ -224,7 +224,7 @@ def report(*words: str) -> str:
 
 def furthest_loss() -> float:
     """An epoch on two ranks and the next on one, against both on two: largest difference."""
-    saved = str(empty("ranks"))
+    saved = str(empty_folder("ranks"))
     run: dict[str, Any] = {"batch_size": 60, "every": 30}
     launch(checkpoint_and_recover.train, epochs=1, saved=saved, ranks=2, **run)
     changed = launch(checkpoint_and_recover.train, epochs=2, saved=saved, ranks=1, **run)[0]
@@ -246,32 +246,32 @@ CASES = {
 }
 
 
-def told() -> pd.DataFrame:
+def signal_outcomes() -> pd.DataFrame:
     """A row for each of CASES, (signal to torchrun, options): what is left if a save takes 3 s.
 
     The cases run side by side.
     """
-    folders = {name: empty(name) for name in CASES}
+    folders = {name: empty_folder(name) for name in CASES}
     lines = {
         name: [
-            *("--standalone", "--nproc-per-node", "1", *options, "--tee", "3", *WATCHED),
+            *("--standalone", "--nproc-per-node", "1", *options, "--tee", "3", *TRACED_TRAINING),
             *("--accident", signal, "7", "--slow-disk", "3", "--pace", "0.2"),
             *("--saved", str(folders[name]), "--every", "5"),
         ]
         for name, (signal, options) in CASES.items()
     }
-    runs = run_agents(lines, timeout=LIMIT, environment=OWN_STORE, quiet=True)
+    runs = run_agents(lines, timeout=TIMEOUT_S, environment=OWN_STORE, quiet=True)
     return pd.DataFrame(
         {
             "torchrun ends with": [run.returncode for run in runs.values()],
-            "newest save": [newest(folder) for folder in folders.values()],
+            "newest save": [newest_save(folder) for folder in folders.values()],
             "half a file": [(folder / "unfinished").exists() for folder in folders.values()],
         },
         index=list(CASES),
     )
 
 
-def newest(folder: Path) -> str:
+def newest_save(folder: Path) -> str:
     """After which step."""
     saves = sorted(path.name[5:11] for path in folder.glob("step_*"))
     return f"after step {int(saves[-1])}" if saves else "none"

@@ -14,23 +14,26 @@ import pandas as pd
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.experiments.checkpoint_and_recover import watched
-from ddp_workbook.experiments.checkpoint_and_recover.elastic import empty, killed_and_restarted
-from ddp_workbook.experiments.checkpoint_and_recover.often import (
+from ddp_workbook.experiments.checkpoint_and_recover import traced_training
+from ddp_workbook.experiments.checkpoint_and_recover.elastic import empty_folder, run_with_kill
+from ddp_workbook.experiments.checkpoint_and_recover.save_interval import (
     HOUR,
     MINUTE,
     PUBLISHED,
-    between_failures,
+    mtbf_s,
 )
 from ddp_workbook.launcher.launch import launch
 
-KILLED, PACE = 17, 0.1  # the step after which rank 1 is killed; seconds that a step is made longer
+KILL_AFTER_STEP, PACE = (
+    17,
+    0.1,
+)  # the step after which rank 1 is killed; seconds that a step is made longer
 SIZES = (512, 2048, 16_384)  # GPUs
 # What each part is, and what makes it shorter.
 PARTS = ("detection", "restart", "loading", "computed again")
 
 
-def measured() -> pd.DataFrame:
+def measured_parts() -> pd.DataFrame:
     """Seconds of each part, a row for each way to save and to start again."""
     return pd.DataFrame(
         {
@@ -43,9 +46,11 @@ def measured() -> pd.DataFrame:
 
 def by_torchrun(every: int) -> dict[str, float]:
     """Rank 1 of 2 is killed, and torchrun starts both again."""
-    run = killed_and_restarted(KILLED, "goodput", every, "--pace", str(PACE))
+    run = run_with_kill(KILL_AFTER_STEP, "goodput", every, "--pace", str(PACE))
     said = rows([line.text for line in run.lines])
-    arrived = [line.time for line in run.lines if line.text.startswith(watched.SAID)]
+    arrived = [
+        line.time for line in run.lines if line.text.startswith(traced_training.EVENT_PREFIX)
+    ]
     began = said["time"].iloc[0] - arrived[0]  # what torchrun's log counts from
     noticed = next(line.time for line in run.lines if "attempts left" in line.text)
     return parts(said, began + noticed)
@@ -54,18 +59,22 @@ def by_torchrun(every: int) -> dict[str, float]:
 def by_launch(every: int) -> dict[str, float]:
     """The same by a loop around `launch`, whose processes have imported torch before."""
     run: dict[str, Any] = {"epochs": 1, "every": every, "pace": PACE}
-    run["saved"] = str(empty("goodput"))
+    run["saved"] = str(empty_folder("goodput"))
     with contextlib.redirect_stdout(io.StringIO()) as said:
         with contextlib.suppress(RankFailed):
-            launch(watched.train, ("rank-1-dies", KILLED), ranks=2, **run)
+            launch(traced_training.train, ("rank-1-dies", KILL_AFTER_STEP), ranks=2, **run)
         noticed = time.time()
-        launch(watched.train, ranks=2, **run)
+        launch(traced_training.train, ranks=2, **run)
     return parts(rows(said.getvalue().splitlines()), noticed)
 
 
 def rows(lines: Sequence[str]) -> pd.DataFrame:
     """What rank 0 has said."""
-    found = [json.loads(line.partition(watched.SAID)[2]) for line in lines if watched.SAID in line]
+    found = [
+        json.loads(line.partition(traced_training.EVENT_PREFIX)[2])
+        for line in lines
+        if traced_training.EVENT_PREFIX in line
+    ]
     return pd.DataFrame([row for row in found if row["RANK"] == 0])
 
 
@@ -76,8 +85,8 @@ def parts(said: pd.DataFrame, noticed: float) -> dict[str, float]:
         chosen = said[(said["event"] == event) & ((said["step"] == step) | (step is None))]
         return chosen["time"].iloc[-1]
 
-    died = said[said["step"] == KILLED]["time"].iloc[0] + PACE
-    ends = (noticed, when("joined"), when("loaded"), when("step", KILLED) + PACE)
+    died = said[said["step"] == KILL_AFTER_STEP]["time"].iloc[0] + PACE
+    ends = (noticed, when("joined"), when("loaded"), when("step", KILL_AFTER_STEP) + PACE)
     return dict(zip(PARTS, pd.Series([died, *ends]).diff().iloc[1:].clip(0), strict=True))
 
 
@@ -100,7 +109,7 @@ def shares(
     An interruption costs half of `every` on average.
     """
     lost = dict(zip(PARTS, (detection, restart, loading, every / 2), strict=True))
-    of_time = {part: seconds / between_failures(gpus) for part, seconds in lost.items()}
+    of_time = {part: seconds / mtbf_s(gpus) for part, seconds in lost.items()}
     left = max(1 - sum(of_time.values()), 0.0)
     training = left / (1 + saving / every)
     return {"training": training, "saving": left - training} | of_time

@@ -27,14 +27,14 @@ from ddp_workbook.launcher.launch import launch
 
 ROWS, RANKS = 12, 4
 OLD, NEW = 100, 200  # steps
-WRITES, FINISHES = "write_data", "finish"  # what a rank is about to do when it is killed
+WRITE, FINISHES = "write_data", "finish"  # what a rank is about to do when it is killed
 
 
 class Kill(NamedTuple):
     """Which rank dies in the second save, before what, and whether that save has a new folder."""
 
     rank: int
-    before: str = WRITES
+    before: str = WRITE
     fresh: bool = False
 
 
@@ -52,7 +52,7 @@ def weight(step: int) -> DTensor:
     return distribute_tensor(torch.full((ROWS, 1), float(step)), mesh, [Shard(0)])
 
 
-def save(folder: Path, step: int, victim: int | None = None, before: str = WRITES) -> None:
+def save(folder: Path, step: int, victim: int | None = None, before: str = WRITE) -> None:
     """A worker: all ranks save the weight of a step, and rank `victim` is killed on the way."""
     dist.init_process_group("gloo")
     if dist.get_rank() == victim:

@@ -21,24 +21,30 @@ import pandas as pd
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters import checkpoint_and_recover
-from ddp_workbook.digits import Trained, furthest
+from ddp_workbook.digits import TrainingResult, furthest
 from ddp_workbook.errors import RankFailed
-from ddp_workbook.experiments.checkpoint_and_recover import watched
+from ddp_workbook.experiments.checkpoint_and_recover import traced_training
 from ddp_workbook.launcher.calls import Call
 from ddp_workbook.launcher.launch import launch, run_ranks
 
 if TYPE_CHECKING:
     from ipywidgets import ValueWidget
 
-    from ddp_workbook.notebook.live import Live
+    from ddp_workbook.notebook.live_player import LivePlayer
 
 NEVER = "never"
 RANKS = 4
 RUN: dict[str, Any] = {"epochs": 1, "batch_size": 60}
 STEPS = 30
-EVERY = (1, 5, 10, NEVER)  # steps from save to save
-QUICK, SLOW = 0.02, 0.2  # seconds that a step takes longer: by itself, and in a slow run
-AT, NOBODY = 17, "nobody"  # after this step a rank is killed, unless the reader does it
+SAVE_INTERVALS = (1, 5, 10, NEVER)  # steps from save to save
+QUICK_EXTRA_S, SLOW_EXTRA_S = (
+    0.02,
+    0.2,
+)  # seconds that a step takes longer: by itself, and in a slow run
+KILL_AFTER_STEP, NOBODY = (
+    17,
+    "nobody",
+)  # after this step a rank is killed, unless the reader does it
 ATTEMPTS = 10  # of one run; then the agent gives up, as torchrun does after --max-restarts
 STARTED, STEP, KILLED, ERROR = "started", "step", "killed", "error"  # what ranks note
 
@@ -46,19 +52,21 @@ STARTED, STEP, KILLED, ERROR = "started", "step", "killed", "error"  # what rank
 # In a rank
 
 
-def noted(folder: str, pace: float, victim: int | str, saved: str, every: int) -> Trained:
+def train_and_log(
+    folder: str, pace: float, victim: int | str, saved: str, every: int
+) -> TrainingResult:
     """The chapter's training, `pace` seconds a step longer; it notes what the page wants to see."""
     rank = int(os.environ["RANK"])
     with Path(folder, f"{rank}").open("a", buffering=1) as notes:
-        say = partial(watched.say, to=notes)
+        say = partial(traced_training.log_event, to=notes)
 
         def accident() -> None:
             if rank == victim:
-                say(KILLED, AT)
+                say(KILLED, KILL_AFTER_STEP)
                 os.kill(os.getpid(), signal.SIGKILL)
 
         say(STARTED, 0)
-        watched.watch(accident, AT, pace, say=say)
+        traced_training.trace_training(accident, KILL_AFTER_STEP, pace, say=say)
         try:
             return checkpoint_and_recover.train(saved=saved, every=every, **RUN)
         except RuntimeError:  # gloo's: another rank is gone
@@ -80,7 +88,9 @@ class Attempt:
         """What each complete line of this kind says."""
         path = self.folder / str(rank)
         lines = path.read_text().splitlines(keepends=True) if path.exists() else []
-        whole = [line.removeprefix(watched.SAID) for line in lines if line.endswith("\n")]
+        whole = [
+            line.removeprefix(traced_training.EVENT_PREFIX) for line in lines if line.endswith("\n")
+        ]
         return [row for row in map(json.loads, whole) if row["event"] == event]
 
     def losses(self) -> pd.Series:
@@ -94,7 +104,7 @@ class Attempt:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(row["pid"], signal.SIGKILL)
 
-    def noticed(self) -> list[float]:
+    def detection_ms(self) -> list[float]:
         """Milliseconds after the kill at which the other ranks got an error, in order."""
         killed, errors = (
             [row["time"] for rank in range(RANKS) for row in self.notes(rank, event)]
@@ -103,12 +113,12 @@ class Attempt:
         return [1e3 * (error - max([self.killed, *killed])) for error in sorted(errors)]
 
 
-class Story(NamedTuple):
+class RunOutcome(NamedTuple):
     """What came of a run: its attempts, the failure of each, and its end if it came to one."""
 
     attempts: list[Attempt]
     failures: list[RankFailed]
-    trained: Trained | None
+    trained: TrainingResult | None
 
 
 class Runs:
@@ -127,28 +137,28 @@ class Runs:
         cancelled: threading.Event | None,
         victim: int | str,
         every: int | str = NEVER,
-    ) -> Story:
+    ) -> RunOutcome:
         """Start all ranks; with an agent, start them again as long as one is killed."""
         failures: list[RankFailed] = []
         self.attempts, self.number = [], self.number + 1
-        pace, victim = (SLOW, NOBODY) if self.by_hand else (QUICK, victim)
+        pace, victim = (SLOW_EXTRA_S, NOBODY) if self.by_hand else (QUICK_EXTRA_S, victim)
         self.by_hand = False
         saved = "" if every == NEVER else str(self.folder / f"saved {self.number}")
         steps = STEPS + 1 if every == NEVER else int(every)
         while True:
             attempt = Attempt(self.folder / f"run {self.number}, attempt {len(self.attempts) + 1}")
             self.attempts.append(attempt)
-            call = Call(noted, (str(attempt.folder), pace, victim, saved, steps))
+            call = Call(train_and_log, (str(attempt.folder), pace, victim, saved, steps))
             try:
                 found = run_ranks(call, RANKS, 60, quiet=True, output=output, cancelled=cancelled)
-                return Story(self.attempts, failures, found[0])
+                return RunOutcome(self.attempts, failures, found[0])
             except RankFailed as failure:
                 failures.append(failure)
                 victim = NOBODY
                 if not self.agent or len(failures) == ATTEMPTS:
-                    return Story(self.attempts, failures, None)
+                    return RunOutcome(self.attempts, failures, None)
 
-    def start(self, live: Live) -> None:
+    def start(self, live: LivePlayer) -> None:
         """A run into which the reader can reach."""
         self.by_hand = True
         live.start()
@@ -164,37 +174,39 @@ class Runs:
 
 
 @cache
-def uninterrupted() -> Trained:
+def uninterrupted() -> TrainingResult:
     """The same training, and nobody kills a rank."""
     return launch(checkpoint_and_recover.train, ranks=RANKS, **RUN)[0]
 
 
-def play_kill() -> Live:
+def play_kill() -> LivePlayer:
     """A training without saves, and a button a rank."""
     return player(Runs(agent=False), stills=[{"victim": one} for one in (NOBODY, 0, 3)])
 
 
-def play_recovery() -> Live:
+def play_recovery() -> LivePlayer:
     """The same with saves, and with an agent that starts all ranks again."""
-    saves = ddp_workbook.slider("steps from save to save", EVERY, 10)
+    saves = ddp_workbook.slider("steps from save to save", SAVE_INTERVALS, 10)
     return player(Runs(agent=True), stills=[{"every": one} for one in (NEVER, 1, 5)], every=saves)
 
 
-def kill(runs: Runs, rank: int) -> Callable[[Live], None]:
+def kill(runs: Runs, rank: int) -> Callable[[LivePlayer], None]:
     """What the button of a rank does."""
     return lambda _: runs.kill(rank)
 
 
-def player(runs: Runs, stills: list[dict], **controls: ValueWidget) -> Live:
+def player(runs: Runs, stills: list[dict], **controls: ValueWidget) -> LivePlayer:
     """The controls, the buttons and the first run."""
-    from ddp_workbook.notebook.live import Live
+    from ddp_workbook.notebook.live_player import LivePlayer
 
-    buttons: dict[str, Callable[[Live], None]] = {"start a slow run": runs.start}
+    buttons: dict[str, Callable[[LivePlayer], None]] = {"start a slow run": runs.start}
     for rank in range(RANKS):
         buttons[f"kill rank {rank}"] = kill(runs, rank)
-    victim = ddp_workbook.choice(f"killed after step {AT}: rank", (NOBODY, *range(RANKS)), 2)
+    victim = ddp_workbook.choice(
+        f"killed after step {KILL_AFTER_STEP}: rank", (NOBODY, *range(RANKS)), 2
+    )
     controls = {"victim": victim, **controls}
-    live = Live(runs, story_plot, runs.frame, buttons, stills, **controls)
+    live = LivePlayer(runs, outcome_plot, runs.frame, buttons, stills, **controls)
     live.first()
     return live
 
@@ -213,7 +225,7 @@ def losses_plot(attempts: Sequence[Attempt]) -> figures.Picture | None:
 
 
 @figures.drawn
-def story_plot(story: Story, **_: object) -> figures.Picture:
+def outcome_plot(story: RunOutcome, **_: object) -> figures.Picture:
     """The losses, and what became of each attempt in words; raises the failure before any step."""
     picture = losses_plot(story.attempts)
     if picture is None:
@@ -228,14 +240,14 @@ def story_plot(story: Story, **_: object) -> figures.Picture:
 
 def in_words(attempt: Attempt, failure: RankFailed) -> str:
     """Who died after which step, who noticed, and how much later."""
-    losses, noticed = attempt.losses(), attempt.noticed()
+    losses, noticed = attempt.losses(), attempt.detection_ms()
     words = f"Rank {failure.rank} was killed after step {max(losses.index, default=0)}"
     if noticed:
         words += f": the first of the others got an error {noticed[0]:.0f} ms later"
     return f"{words}."
 
 
-def end_in_words(attempts: Sequence[Attempt], trained: Trained) -> str:
+def end_in_words(attempts: Sequence[Attempt], trained: TrainingResult) -> str:
     """How many steps were computed twice, and whether losses and weights are the uninterrupted."""
     expected = uninterrupted()
     again = sum(len(attempt.losses()) for attempt in attempts) - STEPS

@@ -8,7 +8,7 @@ import pandas as pd
 import ddp_workbook
 from ddp_workbook import figures
 
-OF_A_GPU = 50_000  # hours between failures, about what Llama 3's table gives
+GPU_MTBF_H = 50_000  # hours between failures, about what Llama 3's table gives
 RUNS = 10_000
 HOUR, MINUTE = 3600, 60
 MINUTES = np.geomspace(1, 5760, 28)  # from save to save
@@ -19,22 +19,22 @@ PUBLISHED = {
 }
 
 
-def between_failures(gpus: int) -> float:
+def mtbf_s(gpus: int) -> float:
     """Mean seconds between failures of a job on so many GPUs."""
-    return OF_A_GPU * HOUR / gpus
+    return GPU_MTBF_H * HOUR / gpus
 
 
-def young(save: float, mean: float) -> float:
+def young_interval(save: float, mean: float) -> float:
     """Seconds from save to save that lose least (Young 1974), for seconds of a save and `mean`."""
     return (2 * save * mean) ** 0.5
 
 
-def lost(interval: np.ndarray, save: float, mean: float) -> pd.DataFrame:
+def lost_share(interval: np.ndarray, save: float, mean: float) -> pd.DataFrame:
     """Share of the time, 0 to 1: spent in saves, and on average half an interval a failure."""
     return pd.DataFrame({"saving": save / interval, "computed again": interval / (2 * mean)})
 
 
-def simulated(interval: np.ndarray, save: float, mean: float) -> np.ndarray:
+def simulated_lost_share(interval: np.ndarray, save: float, mean: float) -> np.ndarray:
     """The share that RUNS intervals of each length lose, failures coming by chance."""
     chance, shares = np.random.default_rng(0), []
     for seconds in interval:
@@ -62,11 +62,11 @@ def play_interval() -> ddp_workbook.Play:
 
 def shares(save: float, gpus: int) -> pd.DataFrame:
     """By minutes from save to save: the lost shares in percent, where less than all is lost."""
-    mean = between_failures(gpus)
+    mean = mtbf_s(gpus)
     interval = MINUTES[3 * mean > MINUTES * MINUTE] * MINUTE
-    table = lost(interval, save, mean)
+    table = lost_share(interval, save, mean)
     table["both"] = table.sum(axis=1)
-    table["simulated"] = simulated(interval, save, mean)
+    table["simulated"] = simulated_lost_share(interval, save, mean)
     table.index = pd.Index(interval / MINUTE, name="minutes from save to save")
     return 100 * table.where(table < 1)
 
@@ -74,14 +74,14 @@ def shares(save: float, gpus: int) -> pd.DataFrame:
 @figures.drawn
 def shares_plot(table: pd.DataFrame, save: float, gpus: int) -> figures.Picture:
     """A line for each loss, and Young's interval dashed."""
-    mean = between_failures(gpus)
-    best = young(save, mean)
-    share = lost(np.array([best]), save, mean).sum(axis=1)[0]
+    mean = mtbf_s(gpus)
+    best = young_interval(save, mean)
+    share = lost_share(np.array([best]), save, mean).sum(axis=1)[0]
     picture = figures.lines(table, "% of the time is lost", "Lost time", log="x")
     picture.axes.axvline(best / MINUTE, color="black", linestyle="dashed", linewidth=1.2)
     picture.axes.set_ylim(0, min(100, max(4 * share * 100, 1)))
     words = (
-        f"A failure every {in_words(mean)}. Young: save every {in_words(best)}, "
+        f"A failure every {format_duration(mean)}. Young: save every {format_duration(best)}, "
         f"then {share:.2%} is lost."
     )
     picture.axes.set_title(words, loc="left")
@@ -89,7 +89,7 @@ def shares_plot(table: pd.DataFrame, save: float, gpus: int) -> figures.Picture:
     return picture
 
 
-def in_words(seconds: float) -> str:
+def format_duration(seconds: float) -> str:
     """A duration in its largest unit that is at least one."""
     for unit, size in {"days": 24 * HOUR, "h": HOUR, "min": MINUTE}.items():
         if seconds >= size:
@@ -107,7 +107,7 @@ def published() -> pd.DataFrame:
                 "training": name,
                 "GPUs": gpus,
                 "failures": f"{failures} in {days} days",
-                "one every": in_words(mean),
+                "one every": format_duration(mean),
                 "GPU-hours for one": round(mean / HOUR * gpus / 1000) * 1000,
             }
         )

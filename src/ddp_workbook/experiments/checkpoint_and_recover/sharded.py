@@ -69,9 +69,9 @@ class Run(NamedTuple):
     """A training that began at some step and stopped at another."""
 
     losses: list[float]  # of the steps that it made: the mean over the rows of the whole batch
-    began: State
+    initial: State
     saved: State | None  # what the checkpoint that it wrote must hold
-    ended: State
+    final: State
 
 
 def train(
@@ -123,17 +123,17 @@ def all_batches(batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
 def whole_state(model: nn.Module, optimizer: torch.optim.Optimizer) -> State:
     """A copy of what model and optimizer hold, on rank 0; all ranks must call this."""
     if not optimizer.state:  # get_state_dict would first run a step with zero gradients
-        return State(copied(get_model_state_dict(model, options=FULL_ON_RANK_0)), {})
+        return State(cloned(get_model_state_dict(model, options=FULL_ON_RANK_0)), {})
     weights, state = get_state_dict(model, optimizer, options=FULL_ON_RANK_0)
     moments = {
         f"{name} {part}": value
         for name, parts in state.get("state", {}).items()
         for part, value in parts.items()
     }
-    return State(copied(weights), copied(moments))
+    return State(cloned(weights), cloned(moments))
 
 
-def copied(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def cloned(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """With memory of their own: on one rank, the full state dict shares the model's memory."""
     return {name: tensor.clone() for name, tensor in tensors.items()}
 
@@ -172,16 +172,16 @@ def differences(resumed: dict[int, Run], never_stopped: Run) -> pd.DataFrame:
 
     A column for each number of ranks in `resumed`.
     """
-    saved, ended = never_stopped.saved, never_stopped.ended
+    saved, ended = never_stopped.saved, never_stopped.final
     assert saved is not None, "this run wrote no checkpoint"
     columns = {}
     for ranks, run in resumed.items():
         steps = zip(run.losses[::-1], never_stopped.losses[::-1], strict=False)  # the last ones
         columns[ranks] = {
-            "weights as loaded": furthest(run.began.weights, saved.weights),
-            "AdamW's state as loaded": furthest(run.began.moments, saved.moments),
+            "weights as loaded": furthest(run.initial.weights, saved.weights),
+            "AdamW's state as loaded": furthest(run.initial.moments, saved.moments),
             "losses of the steps since": max(abs(ours - theirs) for ours, theirs in steps),
-            "weights after the last step": furthest(run.ended.weights, ended.weights),
+            "weights after the last step": furthest(run.final.weights, ended.weights),
         }
     return pd.DataFrame(columns).rename_axis("largest difference, ranks:", axis=1)
 
@@ -233,7 +233,7 @@ def rows(held: Mapping[int, Sequence[int]], parameter: str) -> figures.Picture:
 
 
 @figures.drawn
-def written(folder: Path) -> figures.Picture:
+def bytes_written_plot(folder: Path) -> figures.Picture:
     """KiB that each rank has written in `save_both_ways`: one file of rank 0, or one of each."""
     shards = files(folder / "shards").set_index("file")["bytes"].filter(like=".distcp") / 1024
     ranks = [f"rank {rank}" for rank in range(len(shards))]

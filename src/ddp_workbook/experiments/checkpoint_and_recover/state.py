@@ -16,7 +16,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 import ddp_workbook
 from ddp_workbook import figures
-from ddp_workbook.chapters.checkpoint_and_recover import settle_buckets
+from ddp_workbook.chapters.checkpoint_and_recover import rebuild_buckets
 from ddp_workbook.chapters.checkpointing import random_state, set_random_state
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, batches, furthest
@@ -26,15 +26,19 @@ RANKS, STEPS = 4, 14
 PARTS, ROWS = 2, 64  # of a batch, which are accumulated; rows of a part on all ranks together
 SAVED = 6 * PARTS + 1  # parts that are done when the training is interrupted: half a batch more
 NOTHING, MODEL, OPTIMIZER, SCHEDULER = "nothing", "model", "optimizer", "scheduler"
-PLACE, RANDOM, RANDOM_0 = "place in the data", "random numbers", "random numbers of ranks 1 to 3"
+DATA_POSITION, RANDOM, RANDOM_0 = (
+    "place in the data",
+    "random numbers",
+    "random numbers of ranks 1 to 3",
+)
 STATISTICS, GRADIENTS = "BatchNorm's statistics", "accumulated gradients"
 EQUAL, NONE = "equal", "none"
 LEFT_OUT = (
-    NOTHING, MODEL, OPTIMIZER, SCHEDULER, PLACE, RANDOM, RANDOM_0, STATISTICS, GRADIENTS
+    NOTHING, MODEL, OPTIMIZER, SCHEDULER, DATA_POSITION, RANDOM, RANDOM_0, STATISTICS, GRADIENTS
 )  # fmt: skip
 
 
-class Went(NamedTuple):
+class TrainingOutcome(NamedTuple):
     """A training on one rank: the loss of each part, the parameters, the loss of an evaluation."""
 
     losses: list[float]
@@ -59,10 +63,10 @@ class Training:
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, STEPS)
         self.parts = list(batches(self.digits, ROWS, epoch=0))
         self.done = self.place = 0  # parts that are trained; the next one to take
-        settle_buckets(self.ddp, self.digits, device)
+        rebuild_buckets(self.ddp, self.digits, device)
         torch.manual_seed(dist.get_rank())  # each rank drops units of its own
 
-    def until(self, parts: int) -> list[float]:
+    def train_until(self, parts: int) -> list[float]:
         """Train until so many parts are done; this rank's loss of each that was not."""
         losses = []
         while self.done < parts:
@@ -89,7 +93,7 @@ class Training:
             MODEL: {name: weights[name] for name in parameters},
             OPTIMIZER: self.optimizer.state_dict(),
             SCHEDULER: self.scheduler.state_dict(),
-            PLACE: self.place,
+            DATA_POSITION: self.place,
             RANDOM: random_state(),
             STATISTICS: {name: weights[name] for name in weights if name not in parameters},
             GRADIENTS: [parameter.grad for parameter in parameters.values()],
@@ -107,27 +111,27 @@ class Training:
             self.model.parameters(), state.get(GRADIENTS, []), strict=False
         ):
             parameter.grad = gradient
-        self.done, self.place = SAVED, state.get(PLACE, 0)
+        self.done, self.place = SAVED, state.get(DATA_POSITION, 0)
         if RANDOM in state:
             set_random_state(state[RANDOM])
 
-    def end(self) -> Went:
+    def end(self) -> TrainingOutcome:
         """Train to the end and look at the model."""
-        losses = self.until(STEPS * PARTS)
+        losses = self.train_until(STEPS * PARTS)
         parameters = {name: value.detach().clone() for name, value in self.model.named_parameters()}
         with torch.no_grad():
             scores = self.model.eval()(self.digits.images.to(self.device))
-        return Went(
+        return TrainingOutcome(
             losses, parameters, F.cross_entropy(scores, self.digits.labels.to(self.device)).item()
         )
 
 
-def interrupted(*left_out: str) -> tuple[Went, list[Went], dict[str, bool]]:
+def runs_without(*left_out: str) -> tuple[TrainingOutcome, list[TrainingOutcome], dict[str, bool]]:
     """The uninterrupted training, one that goes on without each of these, and what ranks share."""
     device = setup()
     whole = Training(device).end()
     first = Training(device)
-    before = first.until(SAVED)
+    before = first.train_until(SAVED)
     saved = first.state()  # `first` trains no more
     of_ranks: list[dict] = [{}] * RANKS
     content = {name: as_bytes(part) for name, part in saved.items()}
@@ -158,23 +162,25 @@ def as_bytes(part: Any) -> bytes:
 def play_left_out() -> ddp_workbook.Play:
     """An interrupted training, with a control for what its save lacks."""
     return ddp_workbook.play(
-        went_on,
-        departure_plot,
+        run_without,
+        divergence_plot,
         ranks=RANKS,
-        stills=[{"left_out": name} for name in (MODEL, SCHEDULER, PLACE, STATISTICS, RANDOM_0)],
+        stills=[
+            {"left_out": name} for name in (MODEL, SCHEDULER, DATA_POSITION, STATISTICS, RANDOM_0)
+        ],
         left_out=ddp_workbook.choice("the save lacks", LEFT_OUT),
     )
 
 
-def went_on(left_out: str) -> tuple[Went, Went]:
+def run_without(left_out: str) -> tuple[TrainingOutcome, TrainingOutcome]:
     """In a rank: the uninterrupted training, and the one whose save lacks this."""
-    whole, went, _ = interrupted(left_out)
+    whole, went, _ = runs_without(left_out)
     return whole, went[0]
 
 
 @figures.drawn
-def departure_plot(
-    of_ranks: list[tuple[Went, Went]], left_out: str, **_: object
+def divergence_plot(
+    of_ranks: list[tuple[TrainingOutcome, TrainingOutcome]], left_out: str, **_: object
 ) -> figures.Picture:
     """The loss of each step, averaged over the ranks; and how far the interrupted run departs."""
     table = pd.DataFrame(
@@ -186,19 +192,19 @@ def departure_plot(
     )
     picture = figures.lines(table, "loss", "Loss of each half batch")
     picture.axes.axvline(SAVED + 0.5, color="black", linestyle="dashed", linewidth=1.2)
-    row = departure(of_ranks)
+    row = divergence(of_ranks)
     words = "; ".join(f"{name}: {value}" for name, value in row.items())
     picture.axes.set_title(f"The save lacks {left_out}.\n{words}", loc="left", size=10)
     picture.alt += f" Saved after half batch {SAVED}, without {left_out}. {words}."
     return picture
 
 
-def mean_losses(of_ranks: list[Went]) -> list[float]:
+def mean_losses(of_ranks: list[TrainingOutcome]) -> list[float]:
     """Over the ranks, of each part."""
     return torch.tensor([went.losses for went in of_ranks]).mean(dim=0).tolist()
 
 
-def departure(of_ranks: list[tuple[Went, Went]]) -> dict[str, str]:
+def divergence(of_ranks: list[tuple[TrainingOutcome, TrainingOutcome]]) -> dict[str, str]:
     """Where a training departs from the uninterrupted one, and how far it is at the end."""
     first = [first_other(whole.losses, went.losses) for whole, went in of_ranks]
     weights = max(furthest(went.parameters, whole.parameters) for whole, went in of_ranks)
@@ -206,8 +212,8 @@ def departure(of_ranks: list[tuple[Went, Went]]) -> dict[str, str]:
     return {
         "first different loss on rank 0": first[0],
         "on any rank": min(first, key=lambda words: (words == NONE, len(words), words)),
-        "weights": far(weights),
-        "evaluation": far(other),
+        "weights": format_difference(weights),
+        "evaluation": format_difference(other),
     }
 
 
@@ -218,18 +224,18 @@ def first_other(losses: list[float], others: list[float]) -> str:
     return f"half batch {places[0]}" if places else NONE
 
 
-def far(difference: float) -> str:
+def format_difference(difference: float) -> str:
     """A difference between numbers, in words."""
     return f"{difference:.1e} off" if difference else EQUAL
 
 
 def all_left_out() -> pd.DataFrame:
     """A row for each part of the state: what a save without it does, and who has it."""
-    of_ranks = launch(interrupted, *LEFT_OUT, ranks=RANKS)
+    of_ranks = launch(runs_without, *LEFT_OUT, ranks=RANKS)
     alike = of_ranks[0][2]
     rows = []
     for place, name in enumerate(LEFT_OUT):
         went = [(whole, went[place]) for whole, went, _ in of_ranks]
         same = {True: "yes", False: "no"}.get(alike.get(name), "")
-        rows.append({"the save lacks": name} | departure(went) | {"equal on all ranks": same})
+        rows.append({"the save lacks": name} | divergence(went) | {"equal on all ranks": same})
     return pd.DataFrame(rows)

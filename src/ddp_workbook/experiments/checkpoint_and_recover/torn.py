@@ -24,12 +24,12 @@ KILLS, NUMBERS = 100, 250_000  # of each way; in a save: 1 MB
 OLD, NEW, TORN = "old save", "new save", "torn"
 
 
-def to_the_final_path(state: dict, path: Path) -> None:
+def save_in_place(state: dict, path: Path) -> None:
     """What most scripts do."""
     torch.save(state, path)
 
 
-def then_renamed(state: dict, path: Path) -> None:
+def save_then_rename(state: dict, path: Path) -> None:
     """Under another name, until the disk has it."""
     new = path.with_suffix(".new")
     with new.open("wb") as file:
@@ -40,8 +40,8 @@ def then_renamed(state: dict, path: Path) -> None:
 
 
 WAYS = {
-    "torch.save to the final path": to_the_final_path,
-    "another name, fsync, rename": then_renamed,
+    "torch.save to the final path": save_in_place,
+    "another name, fsync, rename": save_then_rename,
 }
 
 
@@ -58,18 +58,18 @@ def kill_saves(kills: int) -> dict[str, dict[str, int]]:
         path, before = Path(folder) / "state.pt", Path(folder) / "before.pt"
         torch.save(old, before)
         for name, save in WAYS.items():
-            in_child = partial(in_a_child, partial(save, new, path))
+            in_child = partial(save_in_child, partial(save, new, path))
             taken = statistics.median(in_child(kill_after=None) for _ in range(5))
             counts = dict.fromkeys((OLD, NEW, TORN), 0)
             for _ in range(kills):
                 shutil.copy(before, path)
                 in_child(kill_after=chance.uniform(0, taken))
-                counts[held(path)] += 1
+                counts[classify_file(path)] += 1
             found[name] = counts
     return found
 
 
-def in_a_child(save: Callable[[], None], kill_after: float | None) -> float:
+def save_in_child(save: Callable[[], None], kill_after: float | None) -> float:
     """Save in a child process, and kill it so many seconds after the save began; the seconds."""
     reads, writes = os.pipe()
     child = os.fork()
@@ -92,7 +92,7 @@ def in_a_child(save: Callable[[], None], kill_after: float | None) -> float:
     return taken
 
 
-def held(path: Path) -> str:
+def classify_file(path: Path) -> str:
     """Which save the file is."""
     try:
         steps = torch.load(path, weights_only=True)["step"].unique().tolist()

@@ -1,6 +1,6 @@
 """The chapter's training, with a line for each step, and an accident if one is asked.
 
-    torchrun … -m ddp_workbook.experiments.checkpoint_and_recover.watched \\
+    torchrun … -m ddp_workbook.experiments.checkpoint_and_recover.traced_training \\
         --accident host-dies 12 --pace 0.1 --saved work/run
 
 Under torchrun; beside its own options it takes those of the chapter's program.
@@ -20,37 +20,37 @@ import psutil
 
 from ddp_workbook.chapters import checkpoint_and_recover, checkpointing
 
-SAID = "watched "  # the start of a line that is meant for a table
+EVENT_PREFIX = "watched "  # the start of a line that is meant for a table
 NOTE = "A_NOTE"  # a variable of the environment that the program sets
 
 
-def say(event: str, step: int, to: TextIO | None = None, **more: float) -> None:
+def log_event(event: str, step: int, to: TextIO | None = None, **more: float) -> None:
     """A line with the time, this rank's place, and what has happened after which step."""
     row = {"event": event, "step": step, "time": time.time(), "pid": os.getpid()} | more
     for name in ("RANK", "WORLD_SIZE", "MASTER_PORT", "TORCHELASTIC_RESTART_COUNT"):
         row[name] = int(os.environ.get(name, 0))  # launch has no restarts
-    print(SAID + json.dumps(row | {NOTE: os.environ.get(NOTE, "")}), file=to, flush=True)
+    print(EVENT_PREFIX + json.dumps(row | {NOTE: os.environ.get(NOTE, "")}), file=to, flush=True)
 
 
-def happens(accident: str) -> None:
+def inject_fault(fault: str) -> None:
     """Called on each rank after the step of the accident."""
     agent = psutil.Process(os.getppid())
     first = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") == "0"
-    if accident == "host-dies":  # as if the power were cut
+    if fault == "host-dies":  # as if the power were cut
         for process in (agent, *agent.children()):
             if process.pid != os.getpid():
                 process.kill()
         os.kill(os.getpid(), signal.SIGKILL)
-    elif accident in signal.Signals.__members__ and os.environ["RANK"] == "0":
-        agent.send_signal(signal.Signals[accident])
-    elif accident == "rank-1-dies" and os.environ["RANK"] == "1" and first:
+    elif fault in signal.Signals.__members__ and os.environ["RANK"] == "0":
+        agent.send_signal(signal.Signals[fault])
+    elif fault == "rank-1-dies" and os.environ["RANK"] == "1" and first:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-def train(accident: tuple[str, int] = ("", 0), pace: float = 0, **run) -> None:
+def train(fault: tuple[str, int] = ("", 0), pace: float = 0, **run) -> None:
     """The chapter's training, for `launch`."""
-    name, step = accident
-    watch(partial(happens, name), step, pace)
+    name, step = fault
+    trace_training(partial(inject_fault, name), step, pace)
     checkpoint_and_recover.train(**run)
 
 
@@ -63,18 +63,18 @@ def main() -> None:
     parser.add_argument("--slow-disk", type=float, default=0, help="seconds that fsync takes")
     own, sys.argv[1:] = parser.parse_known_args()
     accident, step = own.accident
-    watch(partial(happens, accident), int(step), own.pace, own.slow_disk)
-    say("started", 0)
+    trace_training(partial(inject_fault, accident), int(step), own.pace, own.slow_disk)
+    log_event("started", 0)
     os.environ[NOTE] = "set by the attempt before"
     checkpoint_and_recover.run(checkpoint_and_recover.train)
 
 
-def watch(
-    accident: Callable[[], None],
+def trace_training(
+    fault: Callable[[], None],
     at: int,
     pace: float = 0,
     slow_disk: float = 0,
-    say: Callable[..., None] = say,
+    say: Callable[..., None] = log_event,
 ) -> None:
     """Say what happens in the training of this process, and let the accident happen after a step.
 
@@ -82,7 +82,7 @@ def watch(
     """
     load, fsync = checkpoint_and_recover.Checkpointer.load, os.fsync
     forward_and_backward = checkpoint_and_recover.forward_and_backward
-    told_to_stop = checkpoint_and_recover.told_to_stop
+    stop_requested = checkpoint_and_recover.stop_requested
     loss: Any = None  # `train` sums it over the ranks, in place
     step = 0
 
@@ -105,8 +105,8 @@ def watch(
         say("step", step, loss=loss.item())
         time.sleep(pace)
         if step == at:
-            accident()
-        return told_to_stop(*args)
+            fault()
+        return stop_requested(*args)
 
     def slow_fsync(file: int) -> None:
         time.sleep(slow_disk)
@@ -115,7 +115,7 @@ def watch(
     chapter: Any = checkpoint_and_recover  # whose names are replaced, in this rank
     system: Any = checkpointing.os
     chapter.Checkpointer.load, system.fsync = load_and_say, slow_fsync
-    chapter.forward_and_backward, chapter.told_to_stop = keep_the_loss, after_step
+    chapter.forward_and_backward, chapter.stop_requested = keep_the_loss, after_step
 
 
 if __name__ == "__main__":

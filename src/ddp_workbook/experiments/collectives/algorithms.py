@@ -18,8 +18,11 @@ from ddp_workbook.launcher.limits import usable_cores
 from ddp_workbook.launcher.process_group import set_up
 
 RING, TREE, STAR = "ring", "tree", "everyone to rank 0"
-ENOUGH, MOST = 0.05, 20  # seconds and repeats; the quickest counts: other programs only add to one
-PINGS, LEAST = 10, 256  # messages to measure a link with, and KiB to measure its bandwidth
+MIN_SECONDS, MAX_REPEATS = (
+    0.05,
+    20,
+)  # seconds and repeats; the quickest counts: other programs only add to one
+PINGS, MIN_KIB = 10, 256  # messages to measure a link with, and KiB to measure its bandwidth
 LANE, TOP, LEFT = 0.42, 0.6, 0.75  # inches
 
 
@@ -32,7 +35,7 @@ class Message(NamedTuple):
     adds: bool
 
 
-class Measured(NamedTuple):
+class AllReduceTiming(NamedTuple):
     """What one rank saw of an all-reduce, and of a link."""
 
     sent: list[list[int]]  # in each round of the chosen algorithm, the ranks that it sent to
@@ -100,20 +103,20 @@ WAYS: dict[str, Callable[[int], list[list[Message]]]] = {RING: ring, TREE: tree,
 # In a rank
 
 
-def all_reduce(way: str, kib: int) -> Measured:
+def all_reduce(way: str, kib: int) -> AllReduceTiming:
     """A tensor of `kib` KiB added up by each of the algorithms, timed; the messages of one."""
     vector = torch.ones(kib * 256, device=set_up(bare=False))
     seconds = {name: timed(vector, name) for name in WAYS}
     sent = [one_round(vector, messages) for messages in WAYS[way](dist.get_world_size())]
-    size = max(kib, LEAST) * 1024
+    size = max(kib, MIN_KIB) * 1024
     small, large = (ping(torch.zeros(n, device=vector.device)) for n in (1, size // 4))
-    return Measured(sent, seconds, small, size / max(large - small, 1e-9))
+    return AllReduceTiming(sent, seconds, small, size / max(large - small, 1e-9))
 
 
 def timed(vector: Tensor, way: str) -> float:
     """Seconds of the quickest of a few all-reduces, on the slowest rank."""
     rounds, times = WAYS[way](dist.get_world_size()), [0.0]
-    while sum(times) < ENOUGH and len(times) <= MOST:
+    while sum(times) < MIN_SECONDS and len(times) <= MAX_REPEATS:
         dist.barrier()
         begun = time.perf_counter()
         for messages in rounds:
@@ -175,7 +178,7 @@ def seconds_by_formula(way: str, ranks: int, size: float, latency: float, rate: 
 
 @figures.drawn
 def messages_plot(
-    of_ranks: Sequence[Measured], ranks: int, way: str, kib: int, **_: object
+    of_ranks: Sequence[AllReduceTiming], ranks: int, way: str, kib: int, **_: object
 ) -> figures.Picture:
     """A lane a rank, a column a round, an arrow a message; below, the times of all algorithms."""
     rounds = len(of_ranks[0].sent)
@@ -205,7 +208,7 @@ def messages_plot(
     return figures.Picture(axes.figure, f"{title}. {'. '.join(lines)}. {listed(of_ranks)}")
 
 
-def in_words(measured: Measured, ranks: int, way: str, kib: int) -> list[str]:
+def in_words(measured: AllReduceTiming, ranks: int, way: str, kib: int) -> list[str]:
     """The time of each algorithm, measured and by the formula; and what the formula knows."""
     number, latency, rate = figures.number, measured.latency, measured.bandwidth
     lines = []
@@ -220,7 +223,7 @@ def in_words(measured: Measured, ranks: int, way: str, kib: int) -> list[str]:
     ]
 
 
-def listed(of_ranks: Sequence[Measured]) -> str:
+def listed(of_ranks: Sequence[AllReduceTiming]) -> str:
     """Who sends to whom, round by round; equal rounds together."""
     rounds = [
         ", ".join(f"{rank} to {other}" for rank, others in enumerate(sent) for other in others)

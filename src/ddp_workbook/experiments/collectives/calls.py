@@ -22,9 +22,11 @@ FACTORS: dict[str, tuple[str, Callable[[int], float]]] = {
 }
 
 
-def family() -> list[str]:
+def tensor_collectives() -> list[str]:
     """Collectives on tensors: public functions that take `async_op`, without deprecated names."""
-    functions = {name: one for name, one in vars(dist).items() if type(one) is type(family)}
+    functions = {
+        name: one for name, one in vars(dist).items() if type(one) is type(tensor_collectives)
+    }
     return sorted(
         name
         for name, one in functions.items()

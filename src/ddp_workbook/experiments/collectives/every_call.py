@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 
-Held: TypeAlias = Tensor | list[Tensor] | None  # None: this rank has nothing there
+Buffers: TypeAlias = Tensor | list[Tensor] | None  # None: this rank has nothing there
 ROOT = 0
 # torch 2.13 has new names for two calls, and warns of the old ones
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
@@ -26,14 +26,14 @@ reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.red
 # One rank gives
 
 
-def broadcast(mine: Tensor) -> tuple[Held, Held]:
+def broadcast(mine: Tensor) -> tuple[Buffers, Buffers]:
     """The root's tensor replaces everybody's."""
     before = mine.clone()
     dist.broadcast(mine, src=ROOT)
     return before, mine
 
 
-def scatter(mine: Tensor) -> tuple[Held, Held]:
+def scatter(mine: Tensor) -> tuple[Buffers, Buffers]:
     """The root has a piece for each rank; only the root passes a list."""
     pieces = list(mine.chunk(len(mine))) if dist.get_rank() == ROOT else None
     own = torch.empty_like(mine[:1])
@@ -44,14 +44,14 @@ def scatter(mine: Tensor) -> tuple[Held, Held]:
 # One rank gets
 
 
-def reduce(mine: Tensor) -> tuple[Held, Held]:
+def reduce(mine: Tensor) -> tuple[Buffers, Buffers]:
     """The root gets the sum."""
     before = mine.clone()
     dist.reduce(mine, dst=ROOT)
     return before, mine
 
 
-def gather(mine: Tensor) -> tuple[Held, Held]:
+def gather(mine: Tensor) -> tuple[Buffers, Buffers]:
     """The root gets a piece from each rank; only the root passes a list."""
     piece = mine[:1]
     everyone = [torch.empty_like(piece) for _ in mine] if dist.get_rank() == ROOT else None
@@ -62,14 +62,14 @@ def gather(mine: Tensor) -> tuple[Held, Held]:
 # All ranks get
 
 
-def all_reduce(mine: Tensor) -> tuple[Held, Held]:
+def all_reduce(mine: Tensor) -> tuple[Buffers, Buffers]:
     """Every rank gets the sum."""
     before = mine.clone()
     dist.all_reduce(mine)
     return before, mine
 
 
-def all_gather(mine: Tensor) -> tuple[Held, Held]:
+def all_gather(mine: Tensor) -> tuple[Buffers, Buffers]:
     """Every rank gets a piece from each rank."""
     piece = mine[:1]
     everyone = [torch.empty_like(piece) for _ in mine]
@@ -77,7 +77,7 @@ def all_gather(mine: Tensor) -> tuple[Held, Held]:
     return piece, everyone
 
 
-def reduce_scatter(mine: Tensor) -> tuple[Held, Held]:
+def reduce_scatter(mine: Tensor) -> tuple[Buffers, Buffers]:
     """Every rank gets one piece of the sum."""
     pieces = list(mine.chunk(len(mine)))
     own = torch.empty_like(pieces[0])
@@ -85,7 +85,7 @@ def reduce_scatter(mine: Tensor) -> tuple[Held, Held]:
     return mine, own
 
 
-def all_to_all(mine: Tensor) -> tuple[Held, Held]:
+def all_to_all(mine: Tensor) -> tuple[Buffers, Buffers]:
     """Every rank sends a different piece to each rank."""
     pieces = list(mine.chunk(len(mine)))
     arrived = [torch.empty_like(piece) for piece in pieces]
@@ -93,13 +93,13 @@ def all_to_all(mine: Tensor) -> tuple[Held, Held]:
     return pieces, arrived
 
 
-def barrier(mine: Tensor) -> tuple[Held, Held]:
+def barrier(mine: Tensor) -> tuple[Buffers, Buffers]:
     """No rank leaves before all have come."""
     dist.barrier()
     return mine, mine
 
 
-COLLECTIVES: dict[str, Callable[[Tensor], tuple[Held, Held]]] = {
+COLLECTIVES: dict[str, Callable[[Tensor], tuple[Buffers, Buffers]]] = {
     call.__name__: call
     for call in (
         broadcast,
@@ -121,7 +121,7 @@ def numbers(device: torch.device) -> Tensor:
     return count * 10 ** dist.get_rank()
 
 
-def run(name: str) -> tuple[Held, Held]:
+def run(name: str) -> tuple[Buffers, Buffers]:
     """One collective: what this rank held before and after it."""
     device = setup()
     held = COLLECTIVES[name](numbers(device))
@@ -141,7 +141,7 @@ def main() -> None:
     cleanup()
 
 
-def in_words(held: Held) -> str:
+def in_words(held: Buffers) -> str:
     """The numbers, a bar between tensors: "1 2 | 10 20"; "-" for nothing."""
     if held is None:
         return "-"

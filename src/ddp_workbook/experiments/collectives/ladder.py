@@ -24,7 +24,7 @@ from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 
 WIDTH, DEPTH, ROWS = 192, 32, 256
-HERE, PRETEND = "this machine's memory", "a pretend network, 1 Gbit/s"
+LOCAL_NETWORK, PRETEND = "this machine's memory", "a pretend network, 1 Gbit/s"
 RUNGS = (
     "no communication",
     "one per parameter tensor",
@@ -38,7 +38,7 @@ DISTURBED = "A bar ends left of the dashed line: noise is larger than the cost o
 def time_ladder(rounds: int = 7) -> pd.DataFrame:
     """A table of network, rung, round and seconds, those of the slower of two ranks."""
     rows = []
-    for name, network in ((HERE, None), (PRETEND, NETWORK)):
+    for name, network in ((LOCAL_NETWORK, None), (PRETEND, NETWORK)):
         # 300 s: 45 passes take seconds on a quiet machine, and a minute on a crowded one
         of_ranks = launch(seconds_of_rungs, rounds, ranks=2, timeout=300, network=network)
         rows += [

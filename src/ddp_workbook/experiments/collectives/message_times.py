@@ -22,7 +22,7 @@ from ddp_workbook.experiments.collectives.every_call import all_gather_single
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.planning.hardware import BETWEEN, GB, INSIDE, MICROSECOND
+from ddp_workbook.planning.hardware import GB, INTER_NODE_LINKS, INTRA_NODE_LINKS, MICROSECOND
 from ddp_workbook.planning.scaling import least_squares
 from ddp_workbook.recording.timing import time_step
 
@@ -202,7 +202,7 @@ def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> figures.Picture
         axes.set_xticks(*_ticks(sizes), minor=False)
         axes.grid(visible=False)
     picture.axes.plot([], [], **KNEE, markeredgecolor=INK, label="knee")
-    picture.explain()
+    picture.update_legend()
     return picture
 
 
@@ -230,7 +230,7 @@ def links() -> pd.DataFrame:
             "knee in KiB": round(link.bytes_per_second * link.latency / 2**10),
             "source of the bandwidth": link.source,
         }
-        for where, links in (("GPUs of a node", INSIDE), ("nodes", BETWEEN))
+        for where, links in (("GPUs of a node", INTRA_NODE_LINKS), ("nodes", INTER_NODE_LINKS))
         for link in links
     ]
     return pd.DataFrame(rows)

@@ -24,7 +24,7 @@ from ddp_workbook.rank_colours import rank_colour
 STAGE_BOX, STAGE = 0.55, 1.62  # inches: of a box in a row of stages, and of a stage at least
 
 
-def held(*names: str, ranks: int = 4) -> dict[str, list[tuple]]:
+def run_collectives(*names: str, ranks: int = 4) -> dict[str, list[tuple]]:
     """For each collective and rank: (before, after), from real ranks."""
     return {name: launch(every_call.run, name, ranks=ranks) for name in names}
 
@@ -58,7 +58,7 @@ def collectives_plot(named: Mapping[str, Sequence]) -> figures.Picture:
     tensors, lists of tensors, numbers or None. Raises ValueError for more ranks or numbers than a
     picture can show.
     """
-    sides = {name: before_and_after(moved) for name, moved in named.items()}
+    sides = {name: split_pairs(moved) for name, moved in named.items()}
     heights = [
         HEAD * (1 + bool(name)) + PITCH * len(before) + 0.08 for name, (before, _) in sides.items()
     ]
@@ -121,8 +121,8 @@ def _both_sides(
 # Boxes with numbers
 
 
-MOST_RANKS = 8  # as many as have a colour of their own
-LARGEST = 1e7  # whole numbers below it are shown with all their digits
+MAX_RANKS = 8  # as many as have a colour of their own
+LARGEST_WHOLE_NUMBER = 1e7  # whole numbers below it are shown with all their digits
 
 Row = list[list[float]]  # what a rank holds: its tensors' numbers, a list a tensor
 
@@ -140,13 +140,13 @@ def numbers_of(value: Any) -> Row:
     return [piece for part in value for piece in numbers_of(part)]
 
 
-def before_and_after(moved: Sequence) -> tuple[list[Row], list[Row]]:
+def split_pairs(moved: Sequence) -> tuple[list[Row], list[Row]]:
     """Both sides of what `launch` returned for a worker that returns (before, after).
 
     Raises ValueError for more ranks than have colours of their own.
     """
-    if len(moved) > MOST_RANKS:
-        raise ValueError(f"A picture shows up to {MOST_RANKS} ranks, these are {len(moved)}.")
+    if len(moved) > MAX_RANKS:
+        raise ValueError(f"A picture shows up to {MAX_RANKS} ranks, these are {len(moved)}.")
     return [numbers_of(before) for before, _ in moved], [numbers_of(after) for _, after in moved]
 
 
@@ -183,7 +183,7 @@ def rows_text(rows: Sequence[Row]) -> str:
 
 def number_text(number: float) -> str:
     """A number, short enough for a box: 3, 277.75, 1.2e+09, nan."""
-    whole = number == number and abs(number) < LARGEST and number == int(number)
+    whole = number == number and abs(number) < LARGEST_WHOLE_NUMBER and number == int(number)
     return f"{int(number)}" if whole else f"{number:.5g}"
 
 

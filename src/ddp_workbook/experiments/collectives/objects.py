@@ -91,7 +91,7 @@ KINDS = (
 )
 
 
-def mistake(kind: str, detail: bool) -> list:
+def make_mistake(kind: str, detail: bool) -> list:
     """In a rank: make one mistake; returns what the rank's tensor then holds, and warnings."""
     dist.set_debug_level(dist.DebugLevel.DETAIL if detail else dist.DebugLevel.OFF)
     device, rank = set_up(bare=False), dist.get_rank()
@@ -113,7 +113,7 @@ def mistake(kind: str, detail: bool) -> list:
     return mine.tolist()
 
 
-def what_is_read(*kinds: str) -> pd.DataFrame:
+def error_table(*kinds: str) -> pd.DataFrame:
     """Each mistake on two ranks: what you read without DebugLevel.DETAIL, and with it."""
     rows = [(kind, _read(kind, False), _read(kind, True)) for kind in kinds or KINDS]
     return pd.DataFrame(rows, columns=["mistake", "what you read", "with DETAIL"])
@@ -123,7 +123,7 @@ def _read(kind: str, detail: bool) -> str:
     """What rank 1 returned, or what the report says."""
     try:
         ranks = run_ranks(
-            Call(mistake, (kind, detail), {}), 2, timeout=5, quiet=True, output=StringIO()
+            Call(make_mistake, (kind, detail), {}), 2, timeout=5, quiet=True, output=StringIO()
         )
         return f"no error; rank 1 returns {ranks[1]}"
     except RankFailed as error:

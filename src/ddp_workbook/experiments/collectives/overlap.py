@@ -22,7 +22,7 @@ NETWORK = "1 Gbit/s, 0.5 ms"
 NUMBERS, WORK = 10**6, 0.04  # float32 in a message, 33 ms between 2 ranks; seconds of work
 
 
-class Clock:
+class SpanRecorder:
     """Records what was done from when to when, in seconds since it was made."""
 
     def __init__(self) -> None:
@@ -35,14 +35,14 @@ class Clock:
         self.spans.append((what, begun, time.perf_counter() - self.start))
 
 
-def in_line(tensor: Tensor, clock: Clock) -> None:
+def sequential(tensor: Tensor, clock: SpanRecorder) -> None:
     """Wait for the sum, then work."""
     work = dist.all_reduce(tensor, async_op=True)
     clock.span("waits", work.wait)
     clock.span("works", lambda: work_for(WORK))
 
 
-def overlapped(tensor: Tensor, clock: Clock) -> None:
+def overlapped(tensor: Tensor, clock: SpanRecorder) -> None:
     """Start the all-reduce, work, then wait for what is left of it."""
     work = dist.all_reduce(tensor, async_op=True)
     clock.span("works", lambda: work_for(WORK))
@@ -63,9 +63,9 @@ def spans_of_both(repeats: int = 5) -> dict[str, list[list[Span]]]:
     tensor = torch.ones(NUMBERS, device=set_up(bare=False))
     found: dict[str, list] = {"in line": [], "overlapped": []}
     for _ in range(repeats):
-        for name, way in (("in line", in_line), ("overlapped", overlapped)):
+        for name, way in (("in line", sequential), ("overlapped", overlapped)):
             dist.barrier()
-            way(tensor, clock := Clock())
+            way(tensor, clock := SpanRecorder())
             found[name].append(clock.spans)
     return found
 

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ddp_workbook import figures
 from ddp_workbook.exercises.ring_all_reduce import ring_all_reduce
-from ddp_workbook.experiments.collectives.moves import (
+from ddp_workbook.experiments.collectives.before_and_after import (
     HEAD,
     HEIGHT,
     LEFT,
@@ -55,7 +55,9 @@ def frames_worker() -> list[list[float]]:
     return [*held, vector.tolist()]
 
 
-def recorded(ring: Callable[[Tensor], None], ranks: Sequence[int], numbers: int = 12_000) -> dict:
+def record_rings(
+    ring: Callable[[Tensor], None], ranks: Sequence[int], numbers: int = 12_000
+) -> dict:
     """By number of ranks: what goes over the wire when `ring` adds up `numbers` float32."""
     return {count: record_collectives(ring, torch.ones(numbers), ranks=count) for count in ranks}
 
@@ -66,7 +68,7 @@ def sent_by_each_rank(wires: Mapping[int, pd.DataFrame]) -> dict[int, int]:
     return {ranks: int(sent.groupby("rank")["bytes"].sum().max()) for ranks, sent in sends.items()}
 
 
-def goes_only_to_the_next_rank(wires: Mapping[int, pd.DataFrame]) -> bool:
+def sends_only_to_next_rank(wires: Mapping[int, pd.DataFrame]) -> bool:
     """Whether every message goes from rank r to rank r + 1, or from the last one to rank 0."""
     sends = {ranks: wire[wire["op"] == "send"] for ranks, wire in wires.items()}
     return all((sent["peer"] == (sent["rank"] + 1) % n).all() for n, sent in sends.items())

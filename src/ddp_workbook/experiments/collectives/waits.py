@@ -14,8 +14,8 @@ from ddp_workbook import figures
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.launcher.process_group import set_up
 
-LATE, DELAY = 1, 0.06  # the rank that comes late, and by how many seconds
-Meeting = tuple[float, float, float]  # all ready, this rank came, this rank left; seconds
+LATE_RANK, DELAY = 1, 0.06  # the rank that comes late, and by how many seconds
+CallTimes = tuple[float, float, float]  # all ready, this rank came, this rank left; seconds
 CALLS = {
     "barrier": lambda tensor: dist.barrier(),
     "all_reduce": lambda tensor: dist.all_reduce(tensor),
@@ -23,7 +23,7 @@ CALLS = {
 }
 
 
-def meetings(call: str, repeats: int = 5) -> list[Meeting]:
+def call_times(call: str, repeats: int = 5) -> list[CallTimes]:
     """In a rank: for each repeat when all were ready, when this rank came to `call`, and left it.
 
     Seconds of time.monotonic, which all processes of a machine share. Rank LATE comes DELAY seconds
@@ -33,7 +33,7 @@ def meetings(call: str, repeats: int = 5) -> list[Meeting]:
     tensor, store, found = torch.ones(4, device=set_up(bare=False)), _store(), []
     for repeat in range(repeats):
         dist.barrier()
-        ready, late = time.monotonic(), dist.get_rank() == LATE
+        ready, late = time.monotonic(), dist.get_rank() == LATE_RANK
         if late:
             time.sleep(DELAY)
             if call == "broadcast":
@@ -46,24 +46,24 @@ def meetings(call: str, repeats: int = 5) -> list[Meeting]:
     return found
 
 
-def came_and_left(*calls: str) -> dict[str, list[tuple[float, float]]]:
+def arrival_and_exit_times(*calls: str) -> dict[str, list[tuple[float, float]]]:
     """For each call and each of four ranks: when it came and left, in seconds since all were ready.
 
     From the repeat that was over first on all ranks: other programs have disturbed it least.
     """
     found = {}
     for call in calls:
-        of_ranks = launch(meetings, call, ranks=4)
+        of_ranks = launch(call_times, call, ranks=4)
         found[call] = min(map(_since_ready, zip(*of_ranks, strict=True)), key=_last_to_leave)
     return found
 
 
-def too_early() -> tuple[Tensor, list[Tensor]]:
+def read_before_wait() -> tuple[Tensor, list[Tensor]]:
     """In a rank: its numbers before an asynchronous all-reduce, just after its start, and after."""
     device = set_up(bare=False)
     mine = torch.arange(1.0, 5.0, device=device) * 10 ** dist.get_rank()
     dist.barrier()
-    if dist.get_rank() == LATE:
+    if dist.get_rank() == LATE_RANK:
         time.sleep(0.2)
     before = mine.clone()
     work = dist.all_reduce(mine, async_op=True)
@@ -72,7 +72,7 @@ def too_early() -> tuple[Tensor, list[Tensor]]:
     return before, [early, mine]
 
 
-def _since_ready(of_ranks: tuple[Meeting, ...]) -> list[tuple[float, float]]:
+def _since_ready(of_ranks: tuple[CallTimes, ...]) -> list[tuple[float, float]]:
     start = min(ready for ready, _, _ in of_ranks)
     return [(came - start, left - start) for _, came, left in of_ranks]
 
@@ -89,7 +89,7 @@ def _store() -> dist.Store:
 def waiting_plot(times: Mapping[str, Sequence[tuple[float, float]]]) -> figures.Picture:
     """A panel a collective, a bar a rank: pale from when it came until it left.
 
-    `times` is what `came_and_left` returns. A dashed line marks when the last rank came.
+    `times` is what `arrival_and_exit_times` returns. A dashed line marks when the last rank came.
     """
     events = [
         (call, f"rank {rank}", *event)

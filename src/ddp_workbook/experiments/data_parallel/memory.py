@@ -10,13 +10,13 @@ from torch import Tensor
 
 from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
-from ddp_workbook.experiments.data_parallel.one_step import threads
+from ddp_workbook.experiments.data_parallel.one_step import cpu_devices
 from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
 
 SIZE = Size(width=256, depth=1, batch=1024)
 
 
-def held_by_devices(devices: int = 2, size: Size = SIZE) -> pd.DataFrame:
+def bytes_by_device(devices: int = 2, size: Size = SIZE) -> pd.DataFrame:
     """Bytes on each device at the end of a step of the stand-in: a row a device, a column a kind.
 
     nn.DataParallel gathers the outputs of all rows on device 0. The stand-in needs none; they are
@@ -24,8 +24,8 @@ def held_by_devices(devices: int = 2, size: Size = SIZE) -> pd.DataFrame:
     """
     model, images, labels = model_and_batch(size, torch.device("cpu"))
     optimizer = torch.optim.Adam(model.parameters())
-    pieces = data_parallel.scatter(images, labels, threads(devices))
-    replicas = data_parallel.replicate(model, threads(devices))
+    pieces = data_parallel.scatter(images, labels, cpu_devices(devices))
+    replicas = data_parallel.replicate(model, cpu_devices(devices))
     with torch.no_grad():
         outputs = torch.cat([r(rows) for r, (rows, _) in zip(replicas, pieces, strict=True)])
     data_parallel.parallel_apply(replicas, pieces, len(images))
@@ -44,9 +44,9 @@ def held_by_devices(devices: int = 2, size: Size = SIZE) -> pd.DataFrame:
 
 
 @figures.drawn
-def held(devices: int = 2) -> figures.Picture:
+def memory_plot(devices: int = 2) -> figures.Picture:
     """A stacked bar for each device: what it holds at the end of a step of the stand-in."""
-    table = held_by_devices(devices) / 1024
+    table = bytes_by_device(devices) / 1024
     table.index = [f"device {device}" for device in table.index]
     unit = "KiB of tensors at the end of a step (stand-in: CPU threads)"
     return figures.bars(table, unit, "What each device holds", totals=figures.number)

@@ -39,7 +39,7 @@ def one_step(rows: int = 10, devices: int = 4) -> Step:
     """Run the chapter's four operations on the first digits, and one process beside them."""
     images, labels = next(batches(DigitsDataset(), rows, epoch=0))
     torch.manual_seed(single_process.SEED)
-    model, cpus = DigitsMLP(), threads(devices)
+    model, cpus = DigitsMLP(), cpu_devices(devices)
     loss_alone = single_process.forward_and_backward(model, images, labels)
     model.zero_grad()
     pieces = data_parallel.scatter(images, labels, cpus)
@@ -104,7 +104,7 @@ def _draw_rows(axes: Any, step: Step, device: int, left: float) -> None:
     axes.text(left, top + DIGIT + 0.13, rows, size=9, va="center")
 
 
-def threads(devices: int) -> list[torch.device]:
+def cpu_devices(devices: int) -> list[torch.device]:
     """Devices for the stand-in, whose threads all use the CPU."""
     return [torch.device("cpu")] * devices
 
@@ -115,7 +115,7 @@ def bytes_copied(devices: Sequence[int]) -> pd.DataFrame:
     size = sum(parameter.nbytes for parameter in model.parameters())
     rows = {}
     for count in devices:
-        replicas = data_parallel.replicate(model, threads(count))
+        replicas = data_parallel.replicate(model, cpu_devices(count))
         held = {p.data_ptr(): p.nbytes for replica in replicas for p in replica.parameters()}
         rows[count] = sum(held.values()) - size, (count - 1) * size  # the model was there before
     table = pd.DataFrame(rows.values(), index=rows, columns=["measured, bytes", "(n-1) · S, bytes"])

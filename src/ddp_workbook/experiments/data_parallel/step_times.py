@@ -136,7 +136,7 @@ def _parts_of_replicas(size: Size, seconds: float, devices: list) -> dict[str, f
         names = {name: name for name in ("replicate", "gather")}
         names |= {"scatter_kwargs": "scatter", "parallel_apply": "compute"}
         rest = "backward and optimizer"  # its backward adds the gradients
-    with clocks(module, names, devices) as events:
+    with recording_calls(module, names, devices) as events:
         whole = timed_steps(_replicas(size, devices), devices[0], seconds)
     took = {part: [end - start for _, one, start, end in events if one == part] for part in ORDER}
     parts = {part: median(took[part][-len(whole) :]) for part in ORDER}
@@ -194,7 +194,7 @@ def timed_steps(step: Callable[[], object], device: torch.device, seconds: float
 
 
 @contextlib.contextmanager
-def clocks(
+def recording_calls(
     module: ModuleType, parts: Mapping[str, str], devices: Sequence[torch.device] = ()
 ) -> Iterator[list[tuple[str, str, float, float]]]:
     """Note every call of some functions of `module`: (thread, part, start, end), in seconds.

@@ -13,8 +13,8 @@ import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.experiments.data_parallel.one_step import threads
-from ddp_workbook.experiments.data_parallel.step_times import Size, clocks, model_and_batch
+from ddp_workbook.experiments.data_parallel.one_step import cpu_devices
+from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch, recording_calls
 from ddp_workbook.recording.timing import time_step
 
 # Functions of data_parallel.py, and the part of a step that each of them is.
@@ -35,7 +35,7 @@ def step(devices: int = 2) -> figures.Picture:
 
     The time in which only the main thread works is shaded.
     """
-    events = watch_a_step(devices)
+    events = record_step(devices)
     order = sorted(events["lane"].unique(), key=lambda name: (name != MAIN, name))
     unit = "milliseconds since the step began (stand-in: CPU threads)"
     picture = figures.lanes(events, unit, "One step of DataParallel", order=order)
@@ -55,7 +55,7 @@ def parallel_part(events: pd.DataFrame) -> tuple[float, float]:
     return others["start"].min(), others["end"].max()
 
 
-def watch_a_step(devices: int = 2, size: Size = LARGE, tries: int = 4) -> pd.DataFrame:
+def record_step(devices: int = 2, size: Size = LARGE, tries: int = 4) -> pd.DataFrame:
     """The fastest of a few steps: lane, what, start and end (milliseconds) of each call.
 
     A lane is a thread, and `what` the part of the step.
@@ -71,8 +71,8 @@ def _watched(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> 
     cores = torch.get_num_threads()
     torch.set_num_threads(1)  # in each thread: one core plays one device
     try:
-        with clocks(data_parallel, OPERATIONS) as events:
-            data_parallel.forward_and_backward(model, images, labels, threads(devices))
+        with recording_calls(data_parallel, OPERATIONS) as events:
+            data_parallel.forward_and_backward(model, images, labels, cpu_devices(devices))
     finally:
         torch.set_num_threads(cores)
     table = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
@@ -89,7 +89,7 @@ def _named(of_calls: pd.Series) -> list[str]:
     return [names[name] for name in of_calls]
 
 
-def model_that_notes_its_calls() -> tuple[nn.Module, list[tuple[str, int]]]:
+def call_recording_model() -> tuple[nn.Module, list[tuple[str, int]]]:
     """A model, and the list in which it notes the thread and the rows of every call.
 
     Threads other than the main one are numbered in the order in which they are first seen.
@@ -116,7 +116,7 @@ ALONE = "one process"
 STEPS = 2  # of each; the fastest counts, since other programs only make a step longer
 
 
-class Compared(NamedTuple):
+class StepComparison(NamedTuple):
     """The same batch twice: by DataParallel's stand-in, and by one process on all its cores."""
 
     events: pd.DataFrame  # of a step of the stand-in: lane, what, start and end in milliseconds
@@ -133,8 +133,8 @@ def play_a_step() -> ddp_workbook.Play:
         {"width": 768, "batch": 1024},
     ]
     return ddp_workbook.play(
-        compared,
-        side_by_side,
+        compare_step,
+        comparison_plot,
         ranks=1,
         stills=stills,
         width=ddp_workbook.slider("width of the model", (64, 256, 768), 256),
@@ -143,25 +143,25 @@ def play_a_step() -> ddp_workbook.Play:
     )
 
 
-def compared(width: int, batch: int, devices: int) -> Compared:
+def compare_step(width: int, batch: int, devices: int) -> StepComparison:
     """The fastest of a few steps of each."""
     size, cpu = Size(width, DEPTH, batch), torch.device("cpu")
-    events = watch_a_step(devices, size, tries=STEPS)
+    events = record_step(devices, size, tries=STEPS)
     model, images, labels = model_and_batch(size, cpu)
 
     def step() -> None:
         model.zero_grad()
         single_process.forward_and_backward(model, images, labels)
 
-    return Compared(events, min(time_step(step, warm_up=1, repeats=STEPS, device=cpu)) * 1e3)
+    return StepComparison(events, min(time_step(step, warm_up=1, repeats=STEPS, device=cpu)) * 1e3)
 
 
 @figures.drawn
-def side_by_side(of_ranks: list[Compared], **_: object) -> figures.Picture:
+def comparison_plot(of_ranks: list[StepComparison], **_: object) -> figures.Picture:
     """Lanes of the stand-in's threads, and of one process; the price of the copies in words."""
     events, alone = of_ranks[0]
     threads = sorted(lane for lane in events["lane"].unique() if lane != MAIN)
-    whole, share = events["end"].max(), price(events)
+    whole, share = events["end"].max(), copy_share(events)
     one = pd.DataFrame([(ALONE, "compute", 0.0, alone)], columns=events.columns)
     picture = figures.lanes(
         pd.concat([events, one]),
@@ -179,7 +179,7 @@ def side_by_side(of_ranks: list[Compared], **_: object) -> figures.Picture:
     return picture
 
 
-def price(events: pd.DataFrame) -> float:
+def copy_share(events: pd.DataFrame) -> float:
     """The share of a step in which the main thread copies, cuts, adds up and gathers."""
     own = events[events["lane"] == MAIN]
     return float((own["end"] - own["start"]).sum() / events["end"].max())

@@ -20,7 +20,7 @@ def gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     return flat_gradient(model)
 
 
-def against(combined: Mapping[str, Tensor], whole: Tensor) -> pd.DataFrame:
+def distance_table(combined: Mapping[str, Tensor], whole: Tensor) -> pd.DataFrame:
     """For each combination its distance from the gradient `whole`, and its norm.
 
     Both are percentages of the norm of `whole`.

@@ -19,11 +19,11 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.distributed_data_parallel.hooks import BUCKET, watch
-from ddp_workbook.recording.collectives import recorded
+from ddp_workbook.experiments.distributed_data_parallel.hooks import BUCKET, record_backward
+from ddp_workbook.recording.collectives import run_and_record
 
 MICRO_BATCHES, ROWS = 4, 16  # of each rank; the rows of one micro-batch
-STEPS, LEARNING_RATE, TIMED = 3, 0.05, 5
+STEPS, LEARNING_RATE, TIMED_STEPS = 3, 0.05, 5
 Batch = tuple[Tensor, Tensor]  # images [rows, 64], labels [rows]
 
 
@@ -39,20 +39,20 @@ def whole_batch(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> Non
     F.cross_entropy(ddp(images), labels).backward()
 
 
-def sends_every_time(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
+def sync_every_micro_batch(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
     """Accumulates, and averages over the ranks after each micro-batch."""
     for micro_batch in micro_batches:
         loss_of(ddp, micro_batch).backward()
 
 
-def sends_once(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
+def sync_once(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
     """Accumulates, and averages once."""
     with ddp.no_sync():
-        sends_every_time(ddp, micro_batches[:-1])
-    sends_every_time(ddp, micro_batches[-1:])
+        sync_every_micro_batch(ddp, micro_batches[:-1])
+    sync_every_micro_batch(ddp, micro_batches[-1:])
 
 
-def around_backward_only(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
+def no_sync_around_backward(ddp: DistributedDataParallel, micro_batches: list[Batch]) -> None:
     """Wrong: the forward is outside of no_sync."""
     last = len(micro_batches) - 1
     for number, micro_batch in enumerate(micro_batches):
@@ -72,9 +72,9 @@ def flag_after_forward(ddp: DistributedDataParallel, micro_batches: list[Batch])
 
 WAYS: Mapping[str, Callable[[DistributedDataParallel, list[Batch]], None]] = {
     "the whole batch at once": whole_batch,
-    "sends after every micro-batch": sends_every_time,
-    "sends once (no_sync)": sends_once,
-    "no_sync around backward only": around_backward_only,
+    "sends after every micro-batch": sync_every_micro_batch,
+    "sends once (no_sync)": sync_once,
+    "no_sync around backward only": no_sync_around_backward,
     "flag set after forward": flag_after_forward,
 }
 
@@ -118,7 +118,7 @@ def steps_of_one_process(ranks: int) -> Tensor:
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def ways_compared(ranks: int = 2) -> pd.DataFrame:
+def compare_ways(ranks: int = 2) -> pd.DataFrame:
     """A row for each way: what rank 0 sends in a step, and what three steps make of the weights.
 
     Columns: all-reduces and kB a step; the largest difference of rank 0's weights from those of one
@@ -126,7 +126,7 @@ def ways_compared(ranks: int = 2) -> pd.DataFrame:
     """
     alone, rows = steps_of_one_process(ranks), {}
     for way in WAYS:
-        of_ranks, wire = recorded(steps_of_this_rank, way, ranks=ranks)
+        of_ranks, wire = run_and_record(steps_of_this_rank, way, ranks=ranks)
         sent = wire.query("rank == 0 and op == 'all_reduce'")["bytes"]
         rows[way] = {
             "all-reduces a step": len(sent) / STEPS,
@@ -147,12 +147,12 @@ def timeline_of_this_rank(ways: Sequence[str], width: int = 512, rows: int = 128
     torch.manual_seed(0)
     ddp = DistributedDataParallel(DigitsMLP(width, 4).to(device))
     batches = micro_batches_of(dist.get_rank(), dist.get_world_size(), device, rows)
-    seen, starts = watch(ddp), list[float]()
+    seen, starts = record_backward(ddp), list[float]()
     ddp.register_forward_pre_hook(lambda *_: starts.append(time.perf_counter()))
     found = []
     for way in ways:
         steps = []
-        for _ in range(1 + TIMED):
+        for _ in range(1 + TIMED_STEPS):
             ddp.zero_grad()
             seen.clear()
             starts.clear()

@@ -17,7 +17,7 @@ from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.data_parallel.one_step import threads
+from ddp_workbook.experiments.data_parallel.one_step import cpu_devices
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.memory import MemoryLedger
 
@@ -25,7 +25,7 @@ ROWS = 64
 VIEWS = ("slice", "t", "view", "detach", "ones_like")  # these compute nothing
 
 
-class Formats(TorchDispatchMode):
+class DtypeRecorder(TorchDispatchMode):
     """Notes what each operation takes and gives: (pass, operation, formats in, format out)."""
 
     def __init__(self) -> None:
@@ -52,7 +52,7 @@ def _format(tensor: Tensor) -> str:
 def operations(dtype: torch.dtype = torch.float16) -> pd.DataFrame:
     """A row for each operation of one forward and backward under autocast: what it takes, gives."""
     digits, model = DigitsDataset(), DigitsMLP()
-    with Formats() as formats:
+    with DtypeRecorder() as formats:
         with torch.autocast("cpu", dtype):
             loss = F.cross_entropy(model(digits.images[:ROWS]), digits.labels[:ROWS])
         formats.within = "backward"
@@ -60,7 +60,7 @@ def operations(dtype: torch.dtype = torch.float16) -> pd.DataFrame:
     return pd.DataFrame(formats.seen, columns=["pass", "operation", "takes", "gives"])
 
 
-def what_stays(dtype: torch.dtype = torch.float16) -> dict[str, str]:
+def dtypes_after_step(dtype: torch.dtype = torch.float16) -> dict[str, str]:
     """The formats of scores, loss, weights and gradients of a step under autocast."""
     digits, model = DigitsDataset(), DigitsMLP()
     with torch.autocast("cpu", dtype):
@@ -100,7 +100,7 @@ def scores_of_threads() -> dict[str, list[str]]:
         )
         with torch.autocast("cpu", torch.float16, enabled=where == "around"):
             batch = digits.images[:ROWS], digits.labels[:ROWS]
-            data_parallel.forward_and_backward(model, *batch, threads(2))
+            data_parallel.forward_and_backward(model, *batch, cpu_devices(2))
         found[where] = noted
     return found
 
@@ -146,7 +146,7 @@ def by_part(found: Mapping[str, dict[str, int]]) -> pd.DataFrame:
     return table.loc[:, table.any()]
 
 
-def held_in_a_step(
+def memory_of_step(
     way: str, formats: Sequence[torch.dtype] = (torch.float32,)
 ) -> list[dict[str, int]]:
     """A worker: bytes by part in the third step with Adam, under autocast to each of the formats.
@@ -186,12 +186,12 @@ FORMATS = {
 }
 
 
-def held_by_ways() -> dict[str, pd.DataFrame]:
+def memory_by_strategy() -> dict[str, pd.DataFrame]:
     """For each format a table: bytes by part (columns) of rank 0 in each way of training."""
     ways = {ALONE: 1, DDP: 2, SHARDED: 2}  # ranks
     found = {
         way + (f", {ranks} ranks" if ranks > 1 else ""): launch(
-            held_in_a_step, way, list(FORMATS.values()), ranks=ranks
+            memory_of_step, way, list(FORMATS.values()), ranks=ranks
         )[0]
         for way, ranks in ways.items()
     }
@@ -202,7 +202,7 @@ def held_by_ways() -> dict[str, pd.DataFrame]:
 
 
 @figures.drawn
-def memory(tables: dict[str, pd.DataFrame]) -> figures.Picture:
+def memory_plot(tables: dict[str, pd.DataFrame]) -> figures.Picture:
     """A panel for each format, a bar for each way of training, stacked by part."""
     in_mb = {name: table / 1e6 for name, table in tables.items()}
     return figures.bars(

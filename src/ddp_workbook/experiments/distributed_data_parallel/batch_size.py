@@ -50,7 +50,7 @@ def _loss(model: DigitsMLP, digits: DigitsDataset) -> float:
     return F.cross_entropy(model(digits.images.to(device)), digits.labels.to(device)).item()
 
 
-def add_up(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def sum_hook(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """A communication hook: the sum over the ranks, where DDP takes the mean."""
     work = dist.all_reduce(bucket.buffer(), async_op=True)
     return work.get_future().then(lambda future: future.value()[0])
@@ -79,9 +79,9 @@ def sum_against_mean(name: str, ways: Sequence[str], ranks: int = 4) -> pd.DataF
 
 WAYS: dict[str, tuple[Callable | None, float]] = {  # hook, factor of the learning rate
     "mean": (None, 1.0),
-    "sum": (add_up, 1.0),
-    "sum, lr / 4": (add_up, 1 / 4),
-    "sum, lr · 8": (add_up, 8.0),  # on 4 ranks: a sum as over 32
+    "sum": (sum_hook, 1.0),
+    "sum, lr / 4": (sum_hook, 1 / 4),
+    "sum, lr · 8": (sum_hook, 8.0),  # on 4 ranks: a sum as over 32
 }
 
 
@@ -112,7 +112,7 @@ def losses_of_ranks(name: str, ways: Sequence[str]) -> dict[str, list[float]]:
 
 # To play with
 
-PLAYED = 6  # epochs
+PLAY_EPOCHS = 6  # epochs
 FACTORS = {f"lr {sign}": factor for sign, factor in (("/ 4", 0.25), ("", 1.0), ("· 2", 2.0))}
 FACTORS |= {f"lr · {factor:g}": factor for factor in (4.0, 8.0, 16.0)}
 
@@ -148,7 +148,7 @@ def losses_with_accumulation(
     parts, rank = micro_batches * dist.get_world_size(), dist.get_rank()
     own = range(rank * micro_batches, (rank + 1) * micro_batches)
     losses = [_loss(ddp.module, digits)]
-    for epoch in range(PLAYED):
+    for epoch in range(PLAY_EPOCHS):
         for images, labels in batches(digits, rows * parts, epoch):
             step.zero_grad()
             for number in own:
@@ -167,7 +167,7 @@ def losses_with_accumulation(
 @functools.cache
 def first_training(optimizer: str) -> list[float]:
     """The loss of one process with a batch of 64 and the optimizer's own rate."""
-    return losses_of_one_process(optimizer, SMALL, RATES[optimizer], PLAYED)
+    return losses_of_one_process(optimizer, SMALL, RATES[optimizer], PLAY_EPOCHS)
 
 
 @figures.drawn

@@ -11,10 +11,10 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward
 from ddp_workbook.chapters.single_process import forward_and_backward as alone
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.experiments.arguments import explained
+from ddp_workbook.experiments.arguments import describe_arguments
 from ddp_workbook.launcher.launch import launch
 
-EXPLAINED = {
+ARGUMENT_HELP = {
     "module": "the model, on its device; at least one parameter must require a gradient",
     "device_ids": "[GPU]: forward moves this rank's inputs to that GPU. Not needed if you move "
     "them. None on a CPU, and for a model on several GPUs",
@@ -43,7 +43,7 @@ EXPLAINED = {
 
 def argument_table() -> pd.DataFrame:
     """A row for each argument: its name, its default, and what it does."""
-    return explained(DistributedDataParallel, EXPLAINED)
+    return describe_arguments(DistributedDataParallel, ARGUMENT_HELP)
 
 
 # A model in two parts, each on a device of its own
@@ -88,7 +88,7 @@ def gradients_of_two_parts() -> tuple[list[str], list[Tensor]]:
     return [str(device) for device in devices], gradients
 
 
-def off_from_one_process(ranks: int = 2) -> tuple[list[str], float]:
+def max_gradient_error(ranks: int = 2) -> tuple[list[str], float]:
     """The devices of rank 0, and how far its gradients are from those of one process, at most."""
     devices, gradients = launch(gradients_of_two_parts, ranks=ranks)[0]
     torch.manual_seed(0)

@@ -19,17 +19,20 @@ from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.data_parallel.step_times import in_fresh_processes
 from ddp_workbook.figures.palette import INK, series_colour, tint
-from ddp_workbook.planning.hardware import BETWEEN, GB, INSIDE
+from ddp_workbook.planning.hardware import GB, INTER_NODE_LINKS, INTRA_NODE_LINKS
 from ddp_workbook.planning.scaling import FORWARD
 from ddp_workbook.recording.timing import time_step
 
 PUBLISHED = Path(__file__).parents[4] / "data" / "published_ddp.csv"
 WIDTH, DEPTH, REPEATS = 512, 4, 5
 ROWS = (32, 128, 512, 2048)  # of the global batch
-HIDDEN = {"nothing hidden": 0.0, "hidden by backward": 1 - FORWARD}  # shares of a rank's compute
+OVERLAP_SHARES = {
+    "nothing hidden": 0.0,
+    "hidden by backward": 1 - FORWARD,
+}  # shares of a rank's compute
 
 
-class Numbers(NamedTuple):
+class StepCosts(NamedTuple):
     """What a step is made of, for one global batch; milliseconds and MB."""
 
     ranks: int
@@ -46,17 +49,17 @@ class Numbers(NamedTuple):
         return 2 * (self.ranks - 1) / self.ranks * self.gradients / self.all_reduce
 
 
-def numbers(rows: Sequence[int] = ROWS, ranks: int = 2) -> list[Numbers]:
+def measure_step_costs(rows: Sequence[int] = ROWS, ranks: int = 2) -> list[StepCosts]:
     """The numbers for each size of batch, measured in one launch with one thread a rank."""
     of_ranks = in_fresh_processes(numbers_of_this_rank, rows, ranks=ranks, threads=1)
     # A step takes as long as on its slowest rank; compute is what rank 0 needs for all rows.
     return [
-        Numbers(*of_rows[0][:-2], *map(max, *(one[-2:] for one in of_rows)))
+        StepCosts(*of_rows[0][:-2], *map(max, *(one[-2:] for one in of_rows)))
         for of_rows in zip(*of_ranks, strict=True)
     ]
 
 
-def numbers_of_this_rank(rows: Sequence[int]) -> list[Numbers]:
+def numbers_of_this_rank(rows: Sequence[int]) -> list[StepCosts]:
     """The same on one rank; while rank 0 computes alone, the others wait."""
     device, digits, found = setup(), DigitsDataset(), []
     torch.manual_seed(0)
@@ -81,7 +84,9 @@ def numbers_of_this_rank(rows: Sequence[int]) -> list[Numbers]:
         update = _milliseconds(optimizer.step, device)
         dist.barrier()
         together = _milliseconds(step, device)
-        found.append(Numbers(size, count, compute, update, flat.nbytes / 1e6, all_reduce, together))
+        found.append(
+            StepCosts(size, count, compute, update, flat.nbytes / 1e6, all_reduce, together)
+        )
     dist.barrier()
     return found
 
@@ -90,7 +95,7 @@ def _milliseconds(work: Callable[[], object], device: torch.device) -> float:
     return 1e3 * median(time_step(work, warm_up=2, repeats=REPEATS, device=device))
 
 
-def table(measured: Sequence[Numbers]) -> pd.DataFrame:
+def table(measured: Sequence[StepCosts]) -> pd.DataFrame:
     """A row for each size of batch, in ms, MB and MB a ms: what the formula needs."""
     rows = {
         one.rows: {
@@ -105,7 +110,7 @@ def table(measured: Sequence[Numbers]) -> pd.DataFrame:
     return pd.DataFrame(rows).T.rename_axis("rows")
 
 
-def against_formula(measured: Sequence[Numbers]) -> pd.DataFrame:
+def against_formula(measured: Sequence[StepCosts]) -> pd.DataFrame:
     """Milliseconds of a step for each number of rows: measured, and between which by the formula.
 
     Backward, two thirds of the compute, can hide an all-reduce; the rest comes on top.
@@ -114,12 +119,12 @@ def against_formula(measured: Sequence[Numbers]) -> pd.DataFrame:
     for one in measured:
         rows[one.rows] = {"one process": one.compute + one.update, "DDP": one.step}
         numbers_of_one = one.compute, one.gradients, one.bandwidth, one.ranks
-        for name, hidden in HIDDEN.items():
+        for name, hidden in OVERLAP_SHARES.items():
             rows[one.rows][name] = milliseconds(*numbers_of_one, hidden) + one.update
     return pd.DataFrame(rows).T.rename_axis("rows")
 
 
-def even_rows(measured: Sequence[Numbers]) -> float:
+def break_even_rows(measured: Sequence[StepCosts]) -> float:
     """Rows at which C = 2 S / B, between the measured ones; nan if it is outside of them."""
     rows = [one.rows for one in measured]
     compute = [one.compute for one in measured]
@@ -142,7 +147,7 @@ def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
     axes, rows = picture.axes, steps.index
     band = steps["hidden by backward"], steps["nothing hidden"]
     axes.fill_between(rows, *band, color=tint(series_colour(2), 0.4), label="DDP, by formula")
-    picture.explain()
+    picture.update_legend()
     words = [
         f"{row} rows: one process {step['one process']:.1f}, DDP {step['DDP']:.1f}, by formula "
         f"{step['hidden by backward']:.1f} to {step['nothing hidden']:.1f}"
@@ -174,7 +179,9 @@ def published() -> pd.DataFrame:
 
 # The calculator
 
-SLOWEST_FIRST = sorted((*BETWEEN, *INSIDE), key=lambda link: link.bytes_per_second)
+SLOWEST_FIRST = sorted(
+    (*INTER_NODE_LINKS, *INTRA_NODE_LINKS), key=lambda link: link.bytes_per_second
+)
 LINKS = {link.name: link.bytes_per_second / GB for link in SLOWEST_FIRST}  # MB a ms, or GB a s
 RANKS = [2**power for power in range(11)]
 
@@ -221,7 +228,7 @@ def speed_ups(compute: float, millions: float, bits: int, link: str) -> pd.DataF
                 compute / milliseconds(compute, gradients, LINKS[link], ranks, hidden)
                 for ranks in RANKS
             ]
-            for name, hidden in HIDDEN.items()
+            for name, hidden in OVERLAP_SHARES.items()
         },
         index=pd.Index(RANKS, name="ranks"),
     )

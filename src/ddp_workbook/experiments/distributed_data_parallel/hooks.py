@@ -59,20 +59,20 @@ class Backward(NamedTuple):
         return max(one.end for one in self.sent)
 
 
-def watch(ddp: DistributedDataParallel) -> list[tuple]:
+def record_backward(ddp: DistributedDataParallel) -> list[tuple]:
     """Put hooks on `ddp`; return the list to which they append (what, names, start, end)."""
-    seen, clock = [], time.perf_counter
+    events, clock = [], time.perf_counter
     names = {parameter: name for name, parameter in ddp.module.named_parameters()}
 
     def note_gradient(parameter):
-        seen.append((GRADIENT, [names[parameter]], clock(), clock()))
+        events.append((GRADIENT, [names[parameter]], clock(), clock()))
 
     def average(_, bucket: dist.GradBucket) -> Future[Tensor]:
         inside, start = [names[one] for one in bucket.parameters()], clock()
         work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
 
         def note_arrival(done: Future):
-            seen.append((BUCKET, inside, start, clock()))
+            events.append((BUCKET, inside, start, clock()))
             return done.value()[0]
 
         return work.get_future().then(note_arrival)
@@ -80,16 +80,16 @@ def watch(ddp: DistributedDataParallel) -> list[tuple]:
     for parameter in names:
         parameter.register_post_accumulate_grad_hook(note_gradient)
     ddp.register_comm_hook(None, average)
-    return seen
+    return events
 
 
-def watched_steps(steps: int, width: int, depth: int, **arguments) -> list[Backward]:
+def recorded_steps(steps: int, width: int, depth: int, **arguments) -> list[Backward]:
     """A worker: the backward pass of each step; `arguments` are those of DDP's constructor."""
     device, found = setup(), []
     torch.manual_seed(0)
     images, model = DigitsDataset().images[:ROWS].to(device), DigitsMLP(width, depth).to(device)
     ddp = DistributedDataParallel(model, **arguments)
-    seen = watch(ddp)
+    seen = record_backward(ddp)
     sizes = {name: parameter.nbytes for name, parameter in model.named_parameters()}
     for _ in range(steps):
         ddp.zero_grad()
@@ -104,9 +104,9 @@ def watched_steps(steps: int, width: int, depth: int, **arguments) -> list[Backw
     return found
 
 
-def watched_backward(ranks: int = 2, steps: int = 5, **arguments) -> list[list[Backward]]:
+def recorded_backward(ranks: int = 2, steps: int = 5, **arguments) -> list[list[Backward]]:
     """For each rank, the backward pass of each step. `arguments` are those of DDP's constructor."""
-    return launch(watched_steps, steps, WIDTH, DEPTH, ranks=ranks, **arguments)
+    return launch(recorded_steps, steps, WIDTH, DEPTH, ranks=ranks, **arguments)
 
 
 def _backward(seen: Sequence[tuple], sizes: dict[str, int]) -> Backward:
@@ -154,8 +154,8 @@ def play_buckets() -> "ddp_workbook.Play":
     """One backward on two ranks, with controls for the buckets and the model."""
     caps = (0.1, 0.25, CAP, 1, 25)
     return ddp_workbook.play(
-        backwards,
-        buckets,
+        backward_passes,
+        buckets_plot,
         stills=[
             {"cap": 0.1},
             {"cap": 1},
@@ -168,16 +168,16 @@ def play_buckets() -> "ddp_workbook.Play":
     )
 
 
-def backwards(cap: float = CAP, depth: int = FILLED_DEPTH) -> list[Backward]:
+def backward_passes(cap: float = CAP, depth: int = FILLED_DEPTH) -> list[Backward]:
     """A worker: each backward after the second.
 
     A bucket holds at most `cap` MiB and the gradient that fills it.
     """
-    return watched_steps(STEPS, FILLED_WIDTH, depth, bucket_cap_mb=cap)[2:]
+    return recorded_steps(STEPS, FILLED_WIDTH, depth, bucket_cap_mb=cap)[2:]
 
 
 @figures.drawn
-def buckets(of_ranks: list[list[Backward]], **_: object) -> "figures.Picture":
+def buckets_plot(of_ranks: list[list[Backward]], **_: object) -> "figures.Picture":
     """MiB of rank 0's gradients that are ready, against time; a band and a bar for each bucket.
 
     Shows the backward of median length.

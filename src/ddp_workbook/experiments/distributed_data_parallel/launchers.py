@@ -21,18 +21,21 @@ import torch.multiprocessing as mp
 
 from ddp_workbook import figures
 from ddp_workbook.errors import WorkbookError
-from ddp_workbook.experiments import who
+from ddp_workbook.experiments import print_environment
 from ddp_workbook.experiments.distributed_data_parallel import four_ways
 from ddp_workbook.figures.palette import INK
-from ddp_workbook.launcher.agents import OWN, error_of, run_agents
+from ddp_workbook.launcher.agents import LAUNCH_ENV_PREFIXES, error_of, run_agents
 from ddp_workbook.launcher.calls import call_of
 from ddp_workbook.launcher.launch import run_ranks
 from ddp_workbook.launcher.rendezvous import free_port
 
-RANKS, LIMIT = 2, 180  # seconds; a busy machine needs a minute for what a quiet one does in five
+RANKS, TIMEOUT_S = (
+    2,
+    180,
+)  # seconds; a busy machine needs a minute for what a quiet one does in five
 
 
-class Start(NamedTuple):
+class LaunchTiming(NamedTuple):
     """A run that was started in one `way`; times in seconds since it was asked for.
 
     `seconds` is when the call returned, `trained` has for each rank when its worker began and
@@ -73,7 +76,7 @@ def by_torchrun(folder: str) -> None:
 
 def by_launch(folder: str) -> None:
     """What launch(four_ways.worker, folder, ranks=RANKS) does, without printing its line."""
-    run_ranks(call_of(four_ways.worker, (folder,), {}, RANKS), RANKS, LIMIT, quiet=True)
+    run_ranks(call_of(four_ways.worker, (folder,), {}, RANKS), RANKS, TIMEOUT_S, quiet=True)
 
 
 WAYS = {
@@ -84,18 +87,18 @@ WAYS = {
 }
 
 
-def start_in_four_ways() -> list[Start]:
+def start_in_four_ways() -> list[LaunchTiming]:
     """Run the worker in each of the WAYS, one after the other."""
     return [_timed(name, way) for name, way in WAYS.items()]
 
 
-def _timed(name: str, way: Callable[[str], None]) -> Start:
+def _timed(name: str, way: Callable[[str], None]) -> LaunchTiming:
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as folder:
         began = time.time()
         way(folder)
         seconds = time.time() - began
         reports = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(RANKS)]
-    return Start(
+    return LaunchTiming(
         name,
         seconds,
         [(report["began"] - began, report["ended"] - began) for report in reports],
@@ -105,7 +108,7 @@ def _timed(name: str, way: Callable[[str], None]) -> Start:
 
 
 @figures.drawn
-def lanes(starts: Sequence[Start]) -> figures.Picture:
+def lanes(starts: Sequence[LaunchTiming]) -> figures.Picture:
     """A lane for each rank of each way: pale until its worker begins, full while it trains.
 
     A line and its seconds mark when all was over.
@@ -126,11 +129,11 @@ def lanes(starts: Sequence[Start]) -> figures.Picture:
         picture.axes.text(start.seconds, top + height / 2, f"  {start.seconds:.1f} s", va="center")
         picture.alt += f" All is over after {start.seconds:.1f} s with {start.way}."
     picture.axes.set_xlim(0, 1.12 * max(start.seconds for start in starts))
-    picture.explain()
+    picture.update_legend()
     return picture
 
 
-def start_table(starts: Sequence[Start]) -> pd.DataFrame:
+def start_table(starts: Sequence[LaunchTiming]) -> pd.DataFrame:
     """A row for each way: seconds in all and of training, the result, threads of a rank."""
     return pd.DataFrame(
         {
@@ -147,28 +150,28 @@ def start_table(starts: Sequence[Start]) -> pd.DataFrame:
 def seconds_to_import_torch() -> float:
     """What a fresh Python needs to import torch, before the first line of a worker can run."""
     began = time.perf_counter()
-    subprocess.run([sys.executable, "-c", "import torch"], check=True, timeout=LIMIT)
+    subprocess.run([sys.executable, "-c", "import torch"], check=True, timeout=TIMEOUT_S)
     return time.perf_counter() - began
 
 
 # What launchers tell a program
 
 RUN, OLD = "torch.distributed.run", "torch.distributed.launch"
-LINES = {  # what one types -> a module and its arguments; the last argument is who.py's
-    "torchrun program.py --epochs 5": (RUN, [who.__file__]),
-    "torchrun -m package.program --epochs 5": (RUN, ["-m", who.__name__]),
-    "python -m torch.distributed.launch program.py --epochs 5": (OLD, [who.__file__]),
+LINES = {  # what one types -> a module and its arguments; print_environment.py's come last
+    "torchrun program.py --epochs 5": (RUN, [print_environment.__file__]),
+    "torchrun -m package.program --epochs 5": (RUN, ["-m", print_environment.__name__]),
+    "python -m torch.distributed.launch program.py --epochs 5": (OLD, [print_environment.__file__]),
 }
 VISIBLE = "CUDA_VISIBLE_DEVICES"
 
 
-def what_programs_are_told() -> pd.DataFrame:
+def program_environments() -> pd.DataFrame:
     """A row for each way to type it: the arguments and the variables that the program finds."""
     with ThreadPoolExecutor() as pool:
         lines: list[tuple[str, list[str], dict]] = [
             (module, [*words, "--epochs", "5"], {}) for module, words in LINES.values()
         ]
-        found = list(pool.map(_told, *zip(*lines, strict=True)))
+        found = list(pool.map(rank_outputs, *zip(*lines, strict=True)))
     return pd.DataFrame(
         {
             "you type": typed,
@@ -183,8 +186,8 @@ def what_programs_are_told() -> pd.DataFrame:
 
 def which_gpus(visible: str, ranks: int = 2) -> pd.DataFrame:
     """Which GPU of the machine each rank's cuda:LOCAL_RANK is, if `visible` is what they see."""
-    line = ["--nproc-per-node", str(ranks), who.__file__]
-    found = _told(RUN, line, {VISIBLE: visible})
+    line = ["--nproc-per-node", str(ranks), print_environment.__file__]
+    found = rank_outputs(RUN, line, {VISIBLE: visible})
     return pd.DataFrame(
         {
             "rank": int(one["RANK"]),
@@ -196,10 +199,10 @@ def which_gpus(visible: str, ranks: int = 2) -> pd.DataFrame:
     )
 
 
-def _told(module: str, words: Sequence[str], variables: Mapping[str, str]) -> list[dict]:
+def rank_outputs(module: str, words: Sequence[str], variables: Mapping[str, str]) -> list[dict]:
     """What each rank printed, started by `python -m module` from a terminal of its own."""
     call = call_of(_printed_by, (module, list(words), dict(variables)), {}, ranks=1)
-    (printed,) = run_ranks(call, 1, LIMIT, quiet=True)
+    (printed,) = run_ranks(call, 1, TIMEOUT_S, quiet=True)
     return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
 
 
@@ -208,7 +211,7 @@ def _printed_by(module: str, words: list[str], variables: dict[str, str]) -> str
 
     Raises what the module raises: torchrun a ChildFailedError if its program fails.
     """
-    for name in [name for name in os.environ if name.startswith(OWN)]:
+    for name in [name for name in os.environ if name.startswith(LAUNCH_ENV_PREFIXES)]:
         del os.environ[name]
     os.environ |= variables
     sys.argv = [module, *words]
@@ -228,7 +231,7 @@ def _printed_by(module: str, words: list[str], variables: dict[str, str]) -> str
 
 
 def _where(path: str) -> str:
-    if Path(path or ".").resolve() == Path(who.__file__).parent:
+    if Path(path or ".").resolve() == Path(print_environment.__file__).parent:
         return "the program's folder"
     return "your folder" if Path(path or ".").resolve() == Path.cwd() else path
 
@@ -236,7 +239,7 @@ def _where(path: str) -> str:
 def run_program(path: str, *words: str) -> str:
     """Run `python path words`: its output, or the first error, also of a process it started."""
     command = [sys.executable, path, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=LIMIT)
+    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
     error = re.search(r"(?m)^\w*Error: .*\n(?:[ \t]+.+\n)*", done.stderr)
     return " ".join(error[0].split()) if error else done.stdout.strip()
 
@@ -247,7 +250,7 @@ def run_by_torchrun(path: str, *words: str, ranks: int = RANKS) -> str:
     Raises WorkbookError if torchrun fails.
     """
     line = ["--standalone", "--nproc-per-node", str(ranks), path, *words]
-    run = run_agents({"this host": line}, timeout=LIMIT, quiet=True)["this host"]
+    run = run_agents({"this host": line}, timeout=TIMEOUT_S, quiet=True)["this host"]
     if run.returncode != 0:
         raise WorkbookError(f"torchrun failed: {error_of(run.lines) or 'stopped'}")
     return "\n".join(line.text for line in run.lines)

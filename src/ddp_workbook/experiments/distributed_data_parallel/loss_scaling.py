@@ -22,8 +22,8 @@ from ddp_workbook.launcher.launch import launch
 
 WIDTH, DEPTH, ROWS = 64, 6, 512  # of the network whose gradients shrink from layer to layer
 STEPS, RATE = 80, 0.01
-BREAKS = 1e6  # images times this overflow in float16
-HOW = {  # what a training computes in, and whether it scales its loss
+OVERFLOW_FACTOR = 1e6  # images times this overflow in float16
+TRAINING_FORMATS = {  # what a training computes in, and whether it scales its loss
     "float32": (torch.float32, False),
     "float16": (torch.float16, False),
     "float16, loss scaled": (torch.float16, True),
@@ -74,12 +74,18 @@ def step(
 
 def trainings() -> dict[str, Run]:
     """Four trainings of `deep_sigmoids`, one for each entry of HOW, at the same time."""
-    return dict(zip(HOW, launch(training_of_this_rank, ranks=len(HOW)), strict=True))
+    return dict(
+        zip(
+            TRAINING_FORMATS,
+            launch(training_of_this_rank, ranks=len(TRAINING_FORMATS)),
+            strict=True,
+        )
+    )
 
 
 def training_of_this_rank() -> Run:
     """A worker: rank r trains alone, in the format of entry r of HOW."""
-    return train(*list(HOW.values())[int(os.environ["RANK"])])
+    return train(*list(TRAINING_FORMATS.values())[int(os.environ["RANK"])])
 
 
 def train(
@@ -123,7 +129,7 @@ def scales(run: Run) -> figures.Picture:
     crosses = [run.scales[step] for step in run.skipped]
     picture.axes.plot(run.skipped, crosses, "X", color=INK, label="skipped")
     picture.axes.set_yscale("log", base=2)
-    picture.explain()
+    picture.update_legend()
     picture.alt += f" Skipped: steps {', '.join(map(str, run.skipped)) or 'none'}."
     return picture
 
@@ -155,7 +161,7 @@ def overflow_on_rank_1(synchronised: bool, steps: int = 3) -> list[Outcome]:
         mine = slice(64 * number + rank, 64 * (number + 1), size)
         images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
         before = len(made)
-        too_large = BREAKS if (number, rank) == (1, 1) else 1.0
+        too_large = OVERFLOW_FACTOR if (number, rank) == (1, 1) else 1.0
         step(ddp, (images * too_large, labels), optimizer, scaler, torch.float16)
         gradients = torch.cat([one.grad.flatten() for one in ddp.parameters()])
         weights = nn.utils.parameters_to_vector(ddp.parameters()).detach().cpu()
@@ -201,7 +207,7 @@ def gradients() -> Tensor:
     return flat[flat != 0]
 
 
-def compared(values: Tensor) -> pd.DataFrame:
+def format_table(values: Tensor) -> pd.DataFrame:
     """A row for each format: its limits, and what becomes of float32 `values` [n] in it.
 
     `becomes 0` is a share of the values, 0 to 1. `digits` is how many decimal digits a number has,

@@ -41,15 +41,17 @@ class Message(NamedTuple):
     size: int
 
 
-Sent = Mapping[str, Sequence[Sequence[Message]]]  # model -> for each of the CALLS its messages
+SentMessages = Mapping[
+    str, Sequence[Sequence[Message]]
+]  # model -> for each of the CALLS its messages
 
 
-def with_a_norm() -> nn.Module:
+def model_with_batch_norm() -> nn.Module:
     """The model of the chapter with a BatchNorm layer, whose running statistics are buffers."""
     return nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.Tanh(), nn.Linear(64, 10))
 
 
-class WithASparePart(DigitsMLP):
+class ModelWithUnusedLayer(DigitsMLP):
     """The chapter's model with an output layer that forward does not use."""
 
     def __init__(self) -> None:
@@ -99,7 +101,7 @@ def _kind(call: str, number: int, row: Any) -> str:
 
 def with_and_without_buffers() -> dict[str, list[list[Message]]]:
     """What is sent for a model without buffers and for one with them, call by call."""
-    return {"no buffers": messages(DigitsMLP), "with BatchNorm": messages(with_a_norm)}
+    return {"no buffers": messages(DigitsMLP), "with BatchNorm": messages(model_with_batch_norm)}
 
 
 def settings_table(
@@ -124,7 +126,7 @@ def in_words(arguments: dict) -> str:
 
 
 @figures.drawn
-def boxes(sent: Sent, calls: Sequence[str] = CALLS) -> figures.Picture:
+def boxes(sent: SentMessages, calls: Sequence[str] = CALLS) -> figures.Picture:
     """A box for each message, with its bytes, under the call that sent it; a row for each model."""
     heights = [max(len(call) for call in of_calls) * LINE + 0.15 for of_calls in sent.values()]
     figure = figures.Figure((figures.WIDTH, sum(heights) + 1.15), layout="constrained")
@@ -157,12 +159,12 @@ def _draw_call(
         figures.box(axes, place, (0.92, LINE - 0.03), words, frame=_look(message.kind))
 
 
-def _look(kind: str) -> figures.Look:
+def _look(kind: str) -> figures.FillStyle:
     colour = series_colour(KINDS.index(kind))
     return {"facecolor": tint(colour, 0.35), "edgecolor": colour, "linewidth": 1}
 
 
-def _words(sent: Sent, calls: Sequence[str]) -> str:
+def _words(sent: SentMessages, calls: Sequence[str]) -> str:
     words = []
     for name, of_calls in sent.items():
         by_call = dict(zip(calls, of_calls, strict=True))
@@ -180,11 +182,11 @@ def _words(sent: Sent, calls: Sequence[str]) -> str:
 # A model with a part that steps leave out
 
 
-def steps_with_a_spare_part(**arguments) -> str:
+def steps_with_unused_layer(**arguments) -> str:
     """A worker: three steps of a model that never uses `spare`; says what gradient `spare` has."""
     device, digits = setup(), DigitsDataset()
     images, labels = digits.images[:64].to(device), digits.labels[:64].to(device)
-    model = WithASparePart().to(device)
+    model = ModelWithUnusedLayer().to(device)
     ddp = DistributedDataParallel(model, **arguments)
     for step in (1, 2, 3):
         F.cross_entropy(ddp(images), labels).backward()
@@ -193,13 +195,13 @@ def steps_with_a_spare_part(**arguments) -> str:
     return f"the gradient of spare is {model.spare.weight.grad}"
 
 
-def sent_with_a_spare_part() -> pd.DataFrame:
+def messages_with_unused_layer() -> pd.DataFrame:
     """The bytes of each message of rank 0 in three steps, with each argument that helps here."""
     looking: dict[str, object] = {"find_unused_parameters": True}
     small = looking | {"bucket_cap_mb": 0.001}  # so that spare's bias has a bucket of its own
     skipping = small | {"skip_all_reduce_unused_params": True}
     settings: list[dict] = [looking, {"static_graph": True}, small, skipping]
-    return settings_table(WithASparePart, settings, ["step 1", "step 2", "step 3"])
+    return settings_table(ModelWithUnusedLayer, settings, ["step 1", "step 2", "step 3"])
 
 
 # Three steps, line by line

@@ -34,7 +34,7 @@ from ddp_workbook.experiments.data_parallel.step_times import (
     training_step,
     with_sizes,
 )
-from ddp_workbook.files import write_whole
+from ddp_workbook.files import write_atomically
 from ddp_workbook.recording.timing import time_step
 
 SIZES = (Size(64, 32, 64), Size(256, 8, 256), Size(1024, 4, 256), Size(1024, 4, 1024))
@@ -125,7 +125,7 @@ def _parts(of_replicas: list[dict], of_ranks: list, index: int) -> list[tuple]:
 def record_timings(frame: pd.DataFrame, name: str, folder: Path = TIMINGS) -> Path:
     """Write a measurement to data/timings as CSV; return its path."""
     text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    return write_whole(folder / f"{name}.csv", text)
+    return write_atomically(folder / f"{name}.csv", text)
 
 
 def recorded_timings(name: str = STEP_TIMES, folder: Path = TIMINGS) -> pd.DataFrame:

@@ -17,9 +17,9 @@ from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.recording.timing import synchronise
 
-LATE = 50  # milliseconds
+DELAY_MS = 50  # milliseconds
 STEPS = 4
-NOTHING, ASLEEP, SCALE = "nothing", "sleeps", 250  # ms that the axis has at least
+NOTHING, ASLEEP, MIN_AXIS_MS = "nothing", "sleeps", 250  # ms that the axis has at least
 PARTS = ("constructor", "forward", "backward", "step")
 
 
@@ -35,7 +35,7 @@ def play_straggler() -> ddp_workbook.Play:
     """Four steps of three ranks, with controls for who is late, in which part, by how much."""
     return ddp_workbook.play(
         timed_steps,
-        timeline,
+        timeline_plot,
         ranks=3,
         stills=[
             {"late": NOTHING},
@@ -46,11 +46,11 @@ def play_straggler() -> ddp_workbook.Play:
         ],
         who=ddp_workbook.slider("the straggler: rank", range(3), 1),
         late=ddp_workbook.choice("is late in", (NOTHING, *PARTS), "forward"),
-        by=ddp_workbook.slider("by, ms", (10, 20, LATE, 100), LATE),
+        by=ddp_workbook.slider("by, ms", (10, 20, DELAY_MS, 100), DELAY_MS),
     )
 
 
-def timed_steps(late: str = NOTHING, who: int = 1, by: float = LATE) -> list[Part]:
+def timed_steps(late: str = NOTHING, who: int = 1, by: float = DELAY_MS) -> list[Part]:
     """Constructor, then forward, backward and step in turns.
 
     Rank `who` sleeps for `by` milliseconds in each part called `late`.
@@ -83,7 +83,7 @@ def timed_steps(late: str = NOTHING, who: int = 1, by: float = LATE) -> list[Par
     return parts
 
 
-def spent(parts: Sequence[Part]) -> dict[str, float]:
+def milliseconds_by_part(parts: Sequence[Part]) -> dict[str, float]:
     """Milliseconds in each kind of part, all of them together."""
     total: dict[str, float] = {}
     for name, start, end in parts:
@@ -92,7 +92,7 @@ def spent(parts: Sequence[Part]) -> dict[str, float]:
 
 
 @figures.drawn
-def timeline(
+def timeline_plot(
     of_ranks: Sequence[Sequence[Part]], who: int = 1, late: str = NOTHING, **_: object
 ) -> figures.Picture:
     """A lane a rank: the parts of its program; and in which one each rank lost most of its time."""
@@ -103,10 +103,10 @@ def timeline(
     words = f"Rank {who} is late in {late}" if late != NOTHING else "No rank is late"
     for rank, parts in enumerate(of_ranks):
         if rank != who or late == NOTHING:
-            times = spent(parts)
+            times = milliseconds_by_part(parts)
             most = max(times, key=lambda name: times[name])
             words += f"\nrank {rank}: {times[most]:.0f} of {sum(times.values()):.0f} ms in {most}"
     picture.axes.set_title(words)
-    picture.axes.set_xlim(0, max(SCALE, picture.axes.get_xlim()[1]))
+    picture.axes.set_xlim(0, max(MIN_AXIS_MS, picture.axes.get_xlim()[1]))
     picture.alt += f" {words}.".replace("\n", ". ")
     return picture

@@ -20,7 +20,7 @@ from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches, furth
 from ddp_workbook.experiments.fully_sharded import memory
 from ddp_workbook.experiments.fully_sharded.strategies import (
     WIDTH,
-    Measured,
+    StepMeasurement,
     Strategy,
     measured_steps,
 )
@@ -53,7 +53,7 @@ def whole_weights(depth: int = 8, ranks: int = 2) -> figures.Picture:
     return memory.whole_weights(steps_by_hand(depth, ranks), NONE, PLACEHOLDERS)
 
 
-def steps_by_hand(depth: int, ranks: int = 2) -> dict[str, list[Measured]]:
+def steps_by_hand(depth: int, ranks: int = 2) -> dict[str, list[StepMeasurement]]:
     """With placeholders and without: what each rank measured."""
     ways = [Strategy(PLACEHOLDERS, "by hand"), WithoutPlaceholders(NONE)]
     of_ranks = launch(measured_steps, ways, WIDTH, depth, ranks=ranks)
@@ -68,22 +68,27 @@ def differences_with_factors(steps: int = 20, ranks: int = 2) -> pd.DataFrame:
         "all gradients, doubled": (2.0, True),
     }
     # Six trainings in one launch take seconds, but more than a minute on a very busy machine.
-    found = launch(with_all_factors, list(mistakes.values()), steps, ranks=ranks, timeout=300)[0]
+    found = launch(differences_by_factor, list(mistakes.values()), steps, ranks=ranks, timeout=300)[
+        0
+    ]
     return pd.DataFrame(found, index=mistakes).rename_axis("gradients")
 
 
-def with_all_factors(mistakes: list[tuple[float, bool]], steps: int) -> list[dict[str, float]]:
+def differences_by_factor(mistakes: list[tuple[float, bool]], steps: int) -> list[dict[str, float]]:
     """For each (factor, everywhere) the differences after this many steps, by optimizer."""
     device = setup()
     found = [
-        {name: trained_apart(name, factor, everywhere, steps, device) for name in OPTIMIZERS}
+        {
+            name: max_weight_difference(name, factor, everywhere, steps, device)
+            for name in OPTIMIZERS
+        }
         for factor, everywhere in mistakes
     ]
     cleanup()
     return found
 
 
-def trained_apart(
+def max_weight_difference(
     optimizer: str, factor: float, everywhere: bool, steps: int, device: torch.device
 ) -> float:
     """Train sharded by hand and whole, side by side; the largest difference of their weights.

@@ -17,7 +17,7 @@ from ddp_workbook.experiments.fully_sharded.strategies import (
     ROWS,
     STRATEGIES,
     WIDTH,
-    Measured,
+    StepMeasurement,
     Strategy,
     in_all_dtypes,
     measured_steps,
@@ -38,7 +38,7 @@ KNOWN = ("parameters", "gradients", "optimizer", "unsharded", "buckets")  # exac
 PARTS = (*KNOWN, "activations")
 KB, MB = 1000, 1_000_000
 PEAK = "peak"  # of all parts together: a mark, not a part
-BAR, APART = 0.36, 0.2  # of the picture
+BAR, BAR_OFFSET = 0.36, 0.2  # of the picture
 
 
 def strategies(
@@ -54,7 +54,7 @@ def strategies(
     The second has rank 0's calls: strategy, op, group, calls, bytes (handed in), in_ring (bytes
     that a ring sends from each rank), predicted_calls, predicted_bytes.
     """
-    chosen = [s for s in among if s.needs in (None, ranks)]
+    chosen = [s for s in among if s.required_ranks in (None, ranks)]
     units = units_of(DigitsTransformer(width, depth))
     of_ranks = launch(measured_steps, chosen, width, depth, ranks=ranks, timeout=180)
     held = [
@@ -68,17 +68,17 @@ def strategies(
 
 
 def calls_of(
-    chosen: Sequence[Strategy], measured: dict[str, Measured], units: Units, ranks: int
+    chosen: Sequence[Strategy], measured: dict[str, StepMeasurement], units: Units, ranks: int
 ) -> pd.DataFrame:
     """The second table of `strategies`, from what rank 0 has measured."""
     return pd.DataFrame(
         {"strategy": s.name} | row
         for s in chosen
-        for row in compared_calls(measured[s.name].wire, s.messages(units, ranks), ranks)
+        for row in compare_calls(measured[s.name].wire, s.messages(units, ranks), ranks)
     )
 
 
-def held_with(ranks: int = 4, **policies: Any) -> pd.DataFrame:
+def memory_with_policies(ranks: int = 4, **policies: Any) -> pd.DataFrame:
     """The ledger of `fully_shard` by block with these policies, measured on rank 0, in kB.
 
     `policies` are arguments of `fully_shard`: reshard_after_forward, mp_policy, offload_policy.
@@ -89,7 +89,7 @@ def held_with(ranks: int = 4, **policies: Any) -> pd.DataFrame:
     return pd.DataFrame(parts, index=[yours.name]).round(1)
 
 
-def off_by(held: pd.DataFrame) -> float:
+def max_relative_error(held: pd.DataFrame) -> float:
     """The largest difference of a prediction from its measurement, as a share of the latter.
 
     Over the parts that a formula can know, on all ranks.
@@ -126,8 +126,8 @@ def bars(held: pd.DataFrame, rank: int = 0) -> figures.Picture:
     words = []
     for row, name in enumerate(names):
         sizes = mine[mine["strategy"] == name].set_index("part")[["predicted", "measured"]] / KB
-        below = row + APART
-        figures.stack(axes, row - APART, sizes.loc[parts, "predicted"], pale, thick=BAR)
+        below = row + BAR_OFFSET
+        figures.stack(axes, row - BAR_OFFSET, sizes.loc[parts, "predicted"], pale, thick=BAR)
         figures.stack(axes, below, sizes.loc[parts, "measured"], [*looks.values()], thick=BAR)
         size = sizes["measured"]
         for colour, width in (("white", 7), (INK, 3)):  # else ink on dark bars
@@ -158,7 +158,7 @@ def wire_table(wire: pd.DataFrame) -> pd.DataFrame:
     return calls.loc[wire["strategy"].unique()]
 
 
-def in_dtypes(ranks: int = 4) -> pd.DataFrame:
+def traffic_by_dtype(ranks: int = 4) -> pd.DataFrame:
     """Bytes that a ring sends from a rank, measured, as multiples of DDP's in float32.
 
     A row for each strategy, a column for each of DTYPES. The formulas must say the same.
@@ -207,7 +207,9 @@ def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
         if strategy is None or strategy.offload:
             continue
         units = units_of(DigitsTransformer(int(at["width"]), int(at["depth"])))
-        activations = saved(strategy, int(at["width"]), int(at["depth"]), int(at["batch"]))
+        activations = activation_bytes(
+            strategy, int(at["width"]), int(at["depth"]), int(at["batch"])
+        )
         ledger = replace(strategy.predicted(units, ranks), activations=activations)
         rows.append(
             at
@@ -231,10 +233,10 @@ def predicted_parts(
     ledger = strategy.predicted(units, ranks, rank)
     parts = {part: getattr(ledger, part) for part in KNOWN}
     width, depth = units[0][0][-1], len(units) - 1
-    return parts | {"activations": saved(strategy, width, depth), "peak": None}
+    return parts | {"activations": activation_bytes(strategy, width, depth), "peak": None}
 
 
-def saved(strategy: Strategy, width: int, depth: int, rows: int = ROWS) -> int:
+def activation_bytes(strategy: Strategy, width: int, depth: int, rows: int = ROWS) -> int:
     """Bytes of activations that backward finds, but for what the output layer saves.
 
     With checkpointing: each block's input, and all of the one block that is computed again.
@@ -249,7 +251,7 @@ def saved(strategy: Strategy, width: int, depth: int, rows: int = ROWS) -> int:
     return depth * block + between
 
 
-def compared_calls(
+def compare_calls(
     wire: Sequence[Message], messages: Sequence[Message], ranks: int
 ) -> list[dict[str, Any]]:
     """A row for each op and group: calls and bytes, measured and by formula."""

@@ -43,7 +43,7 @@ WORKERS: dict[str, Callable[..., Outcome]] = {
 }
 
 
-class TakesAnything(loops.WithLoss):
+class AcceptsAnyKeyword(loops.WithLoss):
     """Takes further keywords, such as the Trainer's `num_items_in_batch`, and does not use them."""
 
     def forward(  # type: ignore[override]
@@ -69,7 +69,7 @@ FORMS: dict[str, dict[str, dict[str, Any]]] = {  # beside the printed one: argum
     "Trainer": {
         "seed=42, the default": {"seed": 42},
         "lr_scheduler_type='linear', the default": {"lr_scheduler_type": "linear"},
-        "forward(..., **others)": {"model": TakesAnything},
+        "forward(..., **others)": {"model": AcceptsAnyKeyword},
     },
 }
 
@@ -81,7 +81,7 @@ def run(library: str) -> dict:
     """
     package = PACKAGES.get(library)
     if package and not installed(package):
-        found = recorded()[library]
+        found = recorded_results()[library]
         print(
             f"{package} is not installed here, so this was recorded, with "
             f"{package} {found['versions'][package]}; pip install {package} lets the cell run it."
@@ -104,7 +104,7 @@ def installed(package: str) -> bool:
         return False
 
 
-def recorded() -> dict[str, dict]:
+def recorded_results() -> dict[str, dict]:
     """What `run` returned for each library when it was recorded."""
     return json.loads(RECORDED.read_text(encoding="utf-8"))
 
@@ -118,7 +118,7 @@ def record() -> None:
 # In a rank
 
 
-class InRank(NamedTuple):
+class FormResult(NamedTuple):
     """What a form of the loop did in one rank."""
 
     outcome: Outcome
@@ -128,25 +128,25 @@ class InRank(NamedTuple):
     files: list[str]
 
 
-def in_rank(library: str, folder: Path) -> dict[str, InRank]:
+def in_rank(library: str, folder: Path) -> dict[str, FormResult]:
     """A worker: the loop by hand, then the library's in its FORMS, in the same group."""
-    by_hand = trained(loops.by_hand, {}, folder / BY_HAND)
+    by_hand = run_form(loops.by_hand, {}, folder / BY_HAND)
     if library == BY_HAND:
         return {AS_PRINTED: by_hand}
     forms: dict[str, dict[str, Any]] = {AS_PRINTED: {}} | FORMS[library]
     weights, worker = by_hand.outcome.weights, WORKERS[library]
     return {
-        what: trained(worker, changed, folder / str(number), weights)
+        what: run_form(worker, changed, folder / str(number), weights)
         for number, (what, changed) in enumerate(forms.items())
     }
 
 
-def trained(
+def run_form(
     worker: Callable[..., Outcome],
     changed: dict[str, Any],
     folder: Path,
     expected: dict[str, Tensor] | None = None,
-) -> InRank:
+) -> FormResult:
     """Run a form of the loop, recorded."""
     wire: list[dict] = []
     folder.mkdir(exist_ok=True)
@@ -155,7 +155,7 @@ def trained(
     dist.barrier()  # all ranks' files are there
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
     off = furthest(outcome.weights, expected or outcome.weights)
-    return InRank(outcome, off, furthest(plain_weights(folder), outcome.weights), wire, files)
+    return FormResult(outcome, off, furthest(plain_weights(folder), outcome.weights), wire, files)
 
 
 def plain_weights(folder: Path) -> dict[str, Tensor]:
@@ -169,7 +169,7 @@ def plain_weights(folder: Path) -> dict[str, Tensor]:
     return state.get("model", state)  # Fabric saves a dict that you have named
 
 
-def summary(ranks: list[InRank]) -> dict:
+def summary(ranks: list[FormResult]) -> dict:
     """A form on all ranks, as numbers and words: what JSON can hold."""
     outcome, wire = ranks[0].outcome, ranks[0].wire
     size = sum(tensor.nbytes for tensor in outcome.weights.values())
@@ -207,12 +207,12 @@ def by_line(wire: list[dict]) -> list[dict]:
 # What the page shows
 
 
-def sent(result: dict, what: str = AS_PRINTED) -> pd.DataFrame:
+def sent_table(result: dict, what: str = AS_PRINTED) -> pd.DataFrame:
     """What rank 0 has sent in a form: a row for each line of the program and operation."""
     return pd.DataFrame(result["forms"][what]["wire"])
 
 
-def compared(results: dict[str, dict], printed: bool = True) -> pd.DataFrame:
+def comparison_table(results: dict[str, dict], printed: bool = True) -> pd.DataFrame:
     """A row for each library's form as it is printed, or for each of its other forms."""
     rows = {}
     for library, result in results.items():
@@ -225,14 +225,14 @@ def compared(results: dict[str, dict], printed: bool = True) -> pd.DataFrame:
 
 
 @figures.drawn
-def dealt(results: dict[str, dict]) -> figures.Picture:
+def row_assignment_plot(results: dict[str, dict]) -> figures.Picture:
     """Which rank reads which rows in the first step, as printed and with Accelerate's default.
 
     Rows stand in the order of the epoch: DistributedSampler's, if the form has that; else the
     form's own, one rank's micro-batch after the other's.
     """
     generator = torch.Generator().manual_seed(loops.SEED)
-    shuffled = torch.randperm(len(loops.TRAINED), generator=generator).tolist()
+    shuffled = torch.randperm(len(loops.TRAIN_ROWS), generator=generator).tolist()
     lanes = {library: result["forms"][AS_PRINTED] for library, result in results.items()}
     lanes["Accelerate by default"] = results["Accelerate"]["forms"][DEFAULT]
     bars, words = [], []

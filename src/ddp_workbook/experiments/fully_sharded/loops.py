@@ -20,7 +20,7 @@ from ddp_workbook.chapters.distributed_data_parallel import pick_device, setup
 from ddp_workbook.digits import DigitsDataset, DigitsMLP, weights_on_cpu
 
 BATCH, ACCUMULATE, EPOCHS = 64, 2, 2  # rows a step, of all ranks; micro-batches a step
-TRAINED, TESTED = range(768), range(1536, 1797)  # 12 steps an epoch; 261 rows: an odd number
+TRAIN_ROWS, TEST_ROWS = range(768), range(1536, 1797)  # 12 steps an epoch; 261 rows: an odd number
 SEED, LEARNING_RATE, MAX_NORM = 0, 0.5, 1.0
 
 
@@ -52,9 +52,9 @@ def by_hand(folder: Path) -> Outcome:
     device = setup()
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(SEED)
-    trained, tested = Rows(TRAINED), Rows(TESTED)
-    sampler: DistributedSampler = DistributedSampler(trained, seed=SEED)
-    loader = DataLoader(trained, BATCH // ACCUMULATE // ranks, sampler=sampler)
+    train_set, test_set = Rows(TRAIN_ROWS), Rows(TEST_ROWS)
+    sampler: DistributedSampler = DistributedSampler(train_set, seed=SEED)
+    loader = DataLoader(train_set, BATCH // ACCUMULATE // ranks, sampler=sampler)
     model = DistributedDataParallel(DigitsMLP().to(device))
     optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE)
     for epoch in range(EPOCHS):
@@ -71,16 +71,16 @@ def by_hand(folder: Path) -> Outcome:
                 optimizer.zero_grad()
     model.eval()
     right = torch.zeros((), device=device)
-    mine = range(rank, len(tested), ranks)  # no row twice, unlike a DistributedSampler
-    for images, labels in DataLoader(tested, BATCH, sampler=mine):
+    mine = range(rank, len(test_set), ranks)  # no row twice, unlike a DistributedSampler
+    for images, labels in DataLoader(test_set, BATCH, sampler=mine):
         guesses = model.module(images.to(device)).argmax(dim=1)
         right += (guesses == labels.to(device)).sum()
     dist.all_reduce(right)
     if rank == 0:
         torch.save(model.module.state_dict(), folder / "model.pt")
     dist.barrier()
-    share = right.item() / len(tested)
-    return Outcome(trained.read, len(tested), share, weights_on_cpu(model.module))
+    share = right.item() / len(test_set)
+    return Outcome(train_set.read, len(test_set), share, weights_on_cpu(model.module))
 
 
 def with_accelerate(folder: Path, sampler: type | None = None, **changed: Any) -> Outcome:
@@ -95,12 +95,12 @@ def with_accelerate(folder: Path, sampler: type | None = None, **changed: Any) -
         dataloader_config=DataLoaderConfiguration(**dealt | changed),
     )
     torch.manual_seed(SEED)
-    trained, tested = Rows(TRAINED), Rows(TESTED)
+    train_set, test_set = Rows(TRAIN_ROWS), Rows(TEST_ROWS)
     model = DigitsMLP()
     optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE)
-    order = {"sampler": sampler(trained)} if sampler else {"shuffle": True}
-    loader = DataLoader(trained, BATCH // ACCUMULATE, **order)
-    tests = DataLoader(tested, BATCH)
+    order = {"sampler": sampler(train_set)} if sampler else {"shuffle": True}
+    loader = DataLoader(train_set, BATCH // ACCUMULATE, **order)
+    tests = DataLoader(test_set, BATCH)
     model, optimizer, loader, tests = accelerator.prepare(model, optimizer, loader, tests)
     for _ in range(EPOCHS):
         for images, labels in loader:
@@ -119,7 +119,7 @@ def with_accelerate(folder: Path, sampler: type | None = None, **changed: Any) -
     accelerator.save_model(model, folder)
     rights = torch.cat(right)
     weights = weights_on_cpu(accelerator.unwrap_model(model))
-    return Outcome(trained.read, len(rights), rights.float().mean().item(), weights)
+    return Outcome(train_set.read, len(rights), rights.float().mean().item(), weights)
 
 
 def with_fabric(folder: Path, seed: int = SEED, replace_sampler: bool = True) -> Outcome:
@@ -131,12 +131,12 @@ def with_fabric(folder: Path, seed: int = SEED, replace_sampler: bool = True) ->
     fabric.launch()
     fabric.seed_everything(seed, verbose=False)
     torch.manual_seed(SEED)
-    trained, tested = Rows(TRAINED), Rows(TESTED)
+    train_set, test_set = Rows(TRAIN_ROWS), Rows(TEST_ROWS)
     rows = BATCH // ACCUMULATE // fabric.world_size
     loader = fabric.setup_dataloaders(
-        DataLoader(trained, rows, shuffle=True), use_distributed_sampler=replace_sampler
+        DataLoader(train_set, rows, shuffle=True), use_distributed_sampler=replace_sampler
     )
-    tests = fabric.setup_dataloaders(DataLoader(tested, BATCH))
+    tests = fabric.setup_dataloaders(DataLoader(test_set, BATCH))
     model = DigitsMLP()
     optimizer = torch.optim.SGD(model.parameters(), LEARNING_RATE)
     model, optimizer = fabric.setup(model, optimizer)
@@ -158,7 +158,7 @@ def with_fabric(folder: Path, seed: int = SEED, replace_sampler: bool = True) ->
     fabric.save(folder / "model.pt", {"model": model})
     rights = torch.cat(right)
     weights = weights_on_cpu(model)
-    return Outcome(trained.read, len(rights), rights.float().mean().item(), weights)
+    return Outcome(train_set.read, len(rights), rights.float().mean().item(), weights)
 
 
 class WithLoss(DigitsMLP):
@@ -194,9 +194,9 @@ def with_trainer(folder: Path, model: type = WithLoss, **changed: Any) -> Outcom
         **ours | changed,
     )
     torch.manual_seed(SEED)
-    trained, tested = Rows(TRAINED), Rows(TESTED)
-    trainer = Trainer(model(), arguments, batch_of, trained)
+    train_set, test_set = Rows(TRAIN_ROWS), Rows(TEST_ROWS)
+    trainer = Trainer(model(), arguments, batch_of, train_set)
     trainer.train()
-    scores, labels, _ = trainer.predict(tested)
+    scores, labels, _ = trainer.predict(test_set)
     right = scores.argmax(1) == labels
-    return Outcome(trained.read, len(right), right.mean().item(), weights_on_cpu(trainer.model))
+    return Outcome(train_set.read, len(right), right.mean().item(), weights_on_cpu(trainer.model))

@@ -13,12 +13,17 @@ import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments.fully_sharded import strategies
-from ddp_workbook.experiments.fully_sharded.strategies import WIDTH, Measured, Strategy, units_of
+from ddp_workbook.experiments.fully_sharded.strategies import (
+    WIDTH,
+    StepMeasurement,
+    Strategy,
+    units_of,
+)
 from ddp_workbook.figures.palette import INK, tint
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.planning import formulas
 from ddp_workbook.planning.speed import in_ring
-from ddp_workbook.recording.memory import ROOT, Held, Moment
+from ddp_workbook.recording.memory import ROOT, MemoryBreakdown, Moment
 
 DDP, BY_HAND, AS_ONE, BY_BLOCK = "DDP", "by hand", "fully_shard, one unit", "fully_shard, by block"
 WAYS = {
@@ -46,7 +51,7 @@ BY_FORMULA = "by formula"
 
 def measured_steps(
     ranks: int = 2, depth: int = DEPTH, ways: Sequence[str] = tuple(WAYS)
-) -> dict[str, list[Measured]]:
+) -> dict[str, list[StepMeasurement]]:
     """For each of `ways` what each rank has Measured. One launch for all."""
     chosen = [WAYS[way] for way in ways]
     of_ranks = launch(strategies.measured_steps, chosen, WIDTH, depth, ranks=ranks, timeout=300)
@@ -56,7 +61,7 @@ def measured_steps(
 def play_memory() -> ddp_workbook.Play:
     """What ranks hold in a step, with controls for how it is trained."""
     return ddp_workbook.play(
-        held_on_this_rank,
+        memory_of_rank,
         held_plot,
         ranks=ddp_workbook.slider("ranks", (1, 2, 3, 4), 4),
         meanwhile=held_plot,
@@ -74,17 +79,17 @@ def play_memory() -> ddp_workbook.Play:
     )
 
 
-def held_on_this_rank(way: str, depth: int, dtype: str) -> Held | None:
+def memory_of_rank(way: str, depth: int, dtype: str) -> MemoryBreakdown | None:
     """What this rank held in a third step."""
     return strategies.measured_steps([WAYS[way]], WIDTH, depth, DTYPES[dtype])[way].held
 
 
 @figures.drawn
 def held_plot(
-    held: Sequence[Held] = (), *, ranks: int, way: str, depth: int, dtype: str
+    held: Sequence[MemoryBreakdown] = (), *, ranks: int, way: str, depth: int, dtype: str
 ) -> figures.Picture:
     """kB by part: a bar of what the formula says of rank 0, and one measured on each rank."""
-    formula = predicted(way, ranks, depth=depth, dtype=DTYPES[dtype])
+    formula = predicted_memory(way, ranks, depth=depth, dtype=DTYPES[dtype])
     rows = {BY_FORMULA: _bar(formula)} | {f"rank {n}": _bar(one) for n, one in enumerate(held)}
     table = pd.DataFrame(rows).T.fillna(0) / KB
     table = table[[name for name in BAR.values() if name in table]]
@@ -95,9 +100,9 @@ def held_plot(
     return picture
 
 
-def predicted(
+def predicted_memory(
     way: str, ranks: int, depth: int = DEPTH, dtype: torch.dtype = torch.float32
-) -> formulas.Ledger:
+) -> formulas.MemoryEstimate:
     """The same bytes on rank 0 from the shapes of the parameters."""
     units = units_of(DigitsTransformer(WIDTH, depth))
     if way == AS_ONE:
@@ -107,7 +112,7 @@ def predicted(
     return formulas.fully_sharded(units, ranks, how=formulas.Policy(dtype=dtype))
 
 
-def wire_table(steps: dict[str, list[Measured]]) -> pd.DataFrame:
+def wire_table(steps: dict[str, list[StepMeasurement]]) -> pd.DataFrame:
     """A row a way: calls by operation, and the kB that a ring sends from each rank for them."""
     rows = {}
     for way, (first, *_) in steps.items():
@@ -149,7 +154,7 @@ def bars(steps: dict, *ways: str) -> figures.Picture:
     return figures.bars(tables, "kB a rank holds", "What ranks hold", upright=True)
 
 
-def _bar(held: Held | formulas.Ledger | None) -> dict[str, int]:
+def _bar(held: MemoryBreakdown | formulas.MemoryEstimate | None) -> dict[str, int]:
     sizes = {name: getattr(held, part) for part, name in BAR.items()}
     return {name: size for name, size in sizes.items() if size}
 

@@ -47,7 +47,7 @@ def train_steps(model: nn.Module, optimizer: torch.optim.Optimizer, steps: int =
     return losses.tolist()
 
 
-def optimizer_made(when: str, steps: int = 20) -> list[float]:
+def losses_by_optimizer_order(when: str, steps: int = 20) -> list[float]:
     """A worker: the losses with an optimizer that is made "before" or "after" the sharding."""
     device = setup()
     torch.manual_seed(SEED)
@@ -64,7 +64,7 @@ def optimizer_made(when: str, steps: int = 20) -> list[float]:
 
 def losses_of_optimizers_made(times: Sequence[str], ranks: int = 2) -> pd.DataFrame:
     """A row for each step, a column for each of `times`, which are "before" and "after"."""
-    losses = {when: launch(optimizer_made, when, ranks=ranks)[0] for when in times}
+    losses = {when: launch(losses_by_optimizer_order, when, ranks=ranks)[0] for when in times}
     return pd.DataFrame(losses).rename_axis("step")
 
 
@@ -127,7 +127,7 @@ def clip_own_shards(model: nn.Module, max_norm: float) -> float:
     return norm.item()
 
 
-def off_from_one_process(rows: int) -> dict[str, float]:
+def gradient_errors(rows: int) -> dict[str, float]:
     """A worker: how far a gradient of a batch of `rows` is off, relative to one process.
 
     "mean of own rows" takes each rank's mean loss, "as in the chapter" its share of the batch's.
@@ -152,9 +152,9 @@ def off_from_one_process(rows: int) -> dict[str, float]:
     return off
 
 
-def off_by_rows(rows: Sequence[int], ranks: int = 2) -> pd.DataFrame:
+def gradient_error_by_rows(rows: Sequence[int], ranks: int = 2) -> pd.DataFrame:
     """How far rank 0's gradient is off: a row for each way, a column for each number of rows."""
-    off = {number: launch(off_from_one_process, number, ranks=ranks)[0] for number in rows}
+    off = {number: launch(gradient_errors, number, ranks=ranks)[0] for number in rows}
     return pd.DataFrame(off).rename_axis("rows in the batch", axis=1)
 
 

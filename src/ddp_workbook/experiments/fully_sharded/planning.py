@@ -32,22 +32,22 @@ BATCHES = (1, 2, 4, 8, 16)
 
 def memory_picture(plans: Mapping[str, Plan]) -> figures.Picture:
     """Bars of bytes on each GPU, a row for each plan, all with the same memory."""
-    return drawn(plans, memory=True)
+    return plan_plot(plans, memory=True)
 
 
 def seconds_picture(plans: Mapping[str, Plan]) -> figures.Picture:
     """Bars of compute and network, a row for each plan."""
-    return drawn(plans, seconds=True)
+    return plan_plot(plans, seconds=True)
 
 
-def unsharded_parts(made: Plan) -> pd.DataFrame:
+def unsharded_parts(result: Plan) -> pd.DataFrame:
     """What is full-size at the plan's worst moment, in GB, the largest first."""
-    rows = sorted(made.whole.items(), key=lambda row: -row[1])
+    rows = sorted(result.whole.items(), key=lambda row: -row[1])
     return pd.DataFrame([(what, size / 1e9) for what, size in rows], columns=["what", "GB"])
 
 
 @figures.drawn
-def drawn(
+def plan_plot(
     plans: Mapping[str, Plan], *, memory: bool = False, seconds: bool = False
 ) -> figures.Picture:
     """A row for each plan: bytes by part with a line at the memory, or seconds of a step, or both.
@@ -109,15 +109,15 @@ def _seconds(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
     ]
 
 
-def sharded_by_torch(made: Plan) -> int:
+def sharded_by_torch(result: Plan) -> int:
     """Bytes of parameters on rank 0 if `fully_shard` itself cuts every unit of the plan's model.
 
     The ranks are fake and the parameters on `meta`, so that any number of both fits into a process.
     """
-    settings, kept = made.settings, 0
+    settings, kept = result.settings, 0
     with group(FAKE, settings.gpus, torch.device("cpu")):
         mesh = init_device_mesh("cpu", (settings.gpus,))
-        for unit in settings.units(made.shape):
+        for unit in settings.units(result.shape):
             module = nn.Module()
             for number, shape in enumerate(unit):
                 parameter = nn.Parameter(torch.empty(tuple(shape), device="meta"))
@@ -169,20 +169,20 @@ def strategies_table(parameters: Any = "8B", gpus: int = 16, **options: Any) -> 
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("strategy")
 
 
-def most_unsharded(made: Plan) -> int:
+def most_unsharded(result: Plan) -> int:
     """Full-size bytes of a plan when they are most, which may be earlier than the worst moment."""
-    how = made.settings
+    how = result.settings
     if not how.sharded:
         return 0
-    parts = formulas.unsharded(how.units(made.shape), how.shards, how.policy(made.shape))
+    parts = formulas.unsharded(how.units(result.shape), how.shards, how.policy(result.shape))
     return sum(parts.values())
 
 
-def sent(made: Plan) -> tuple[float, float]:
+def sent(result: Plan) -> tuple[float, float]:
     """Bytes that a GPU sends in a ring for a step, and those of them that leave its node."""
-    cluster = made.settings.cluster
-    rings = sum(call.times * in_ring(call) for call in made.messages)
-    return rings, sum(call.times * between_nodes(call, cluster) for call in made.messages)
+    cluster = result.settings.cluster
+    rings = sum(call.times * in_ring(call) for call in result.messages)
+    return rings, sum(call.times * between_nodes(call, cluster) for call in result.messages)
 
 
 QUESTIONS: dict[str, dict[str, Any]] = {
@@ -307,7 +307,7 @@ def play_plan() -> ddp_workbook.Play:
     """Controls over `plan`."""
     return ddp_workbook.play(
         plan,
-        planned,
+        verdict_plot,
         ranks=None,
         stills=[
             {"gpus": 8},
@@ -325,11 +325,13 @@ def play_plan() -> ddp_workbook.Play:
     )
 
 
-def planned(made: Plan, **_: object) -> figures.Picture:
+def verdict_plot(result: Plan, **_: object) -> figures.Picture:
     """A plan's bars, under its verdict."""
-    verdict, bound = (words[0].upper() + words[1:] + "." for words in (made.verdict, made.bound))
-    words = f"{made.shape.name}. {verdict}\n{bound}"
-    picture = drawn({made.shape.name: made}, memory=True, seconds=True)
+    verdict, bound = (
+        words[0].upper() + words[1:] + "." for words in (result.verdict, result.bound)
+    )
+    words = f"{result.shape.name}. {verdict}\n{bound}"
+    picture = plan_plot({result.shape.name: result}, memory=True, seconds=True)
     picture.figure.suptitle(words, x=0.01, ha="left", size=10, weight="bold")
     picture.alt = f"{words} {picture.alt}".replace("\n", " ")
     return picture

@@ -32,19 +32,19 @@ from ddp_workbook.recording.memory import MemoryLedger
 WIDTH, DEPTH, KB = 64, 3, 1000
 
 
-def every_rank_reads(folder: Path, model: nn.Module) -> None:
+def load_on_every_rank(folder: Path, model: nn.Module) -> None:
     whole = torch.load(folder / "model.pt", weights_only=True)
     set_model_state_dict(model, whole, options=StateDictOptions(full_state_dict=True))
 
 
-def rank_0_broadcasts(folder: Path, model: nn.Module) -> None:
+def broadcast_from_rank_0(folder: Path, model: nn.Module) -> None:
     first = dist.get_rank() == 0
     full = torch.load(folder / "model.pt", weights_only=True) if first else {}
     options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
     set_model_state_dict(model, full, options=options)
 
 
-def rank_0_scatters(folder: Path, model: nn.Module) -> None:
+def scatter_from_rank_0(folder: Path, model: nn.Module) -> None:
     first = dist.get_rank() == 0
     full = torch.load(folder / "model.pt", weights_only=True, mmap=True) if first else {}
     shards = {}
@@ -54,7 +54,7 @@ def rank_0_scatters(folder: Path, model: nn.Module) -> None:
     model.load_state_dict(shards, assign=True)
 
 
-def each_takes_its_rows(folder: Path, model: nn.Module) -> None:
+def load_own_rows(folder: Path, model: nn.Module) -> None:
     full = torch.load(folder / "model.pt", weights_only=True, mmap=True)
     shards = {}
     for name, shard in model.state_dict().items():
@@ -63,7 +63,7 @@ def each_takes_its_rows(folder: Path, model: nn.Module) -> None:
     model.load_state_dict(shards, assign=True)
 
 
-def dcp_reads(folder: Path, model: nn.Module) -> None:
+def load_with_dcp(folder: Path, model: nn.Module) -> None:
     model.to_empty(device=next(model.parameters()).device_mesh.device_type)
     shards = model.state_dict()
     dcp.load(shards, checkpoint_id=folder / "shards")  # in place
@@ -71,19 +71,19 @@ def dcp_reads(folder: Path, model: nn.Module) -> None:
 
 Fill = Callable[[Path, nn.Module], None]
 WAYS: dict[str, Fill] = {
-    "every rank reads": every_rank_reads,
-    "rank 0 broadcasts": rank_0_broadcasts,
-    "rank 0 scatters": rank_0_scatters,
-    "each takes its rows": each_takes_its_rows,
-    "DCP reads": dcp_reads,
+    "every rank reads": load_on_every_rank,
+    "rank 0 broadcasts": broadcast_from_rank_0,
+    "rank 0 scatters": scatter_from_rank_0,
+    "each takes its rows": load_own_rows,
+    "DCP reads": load_with_dcp,
 }
 MAPPED_BY: dict[Fill, str] = {
-    rank_0_scatters: "rank 0",
-    each_takes_its_rows: "every rank",
+    scatter_from_rank_0: "rank 0",
+    load_own_rows: "every rank",
 }  # the file, by mmap
 
 
-class Loaded(NamedTuple):
+class FillResult(NamedTuple):
     """What a way did in one rank; bytes."""
 
     shards: int  # of the model, afterwards
@@ -112,9 +112,9 @@ def on_meta(device: torch.device, width: int = WIDTH, depth: int = DEPTH) -> Dig
     return shard_by_block(model, device)
 
 
-def measured(
+def measure_ways(
     folder: Path, ways: dict[str, Fill], width: int = WIDTH, depth: int = DEPTH
-) -> dict[str, Loaded]:
+) -> dict[str, FillResult]:
     """A worker: fill a model in each of the ways."""
     device = setup()
     size = sum(4 * p.numel() for p in on_meta(device, width, depth).parameters())
@@ -128,17 +128,17 @@ def measured(
         maps = who == "every rank" or who == f"rank {dist.get_rank()}"
         shards = sum(p.to_local().nbytes for p in model.parameters())
         peak = ledger.held.peak
-        found[name] = Loaded(shards, peak, size * maps, wire, whole_weights(model))
+        found[name] = FillResult(shards, peak, size * maps, wire, whole_weights(model))
     cleanup()
     return found
 
 
-def ways(folder: Path, ranks: int = 4) -> list[dict[str, Loaded]]:
+def ways(folder: Path, ranks: int = 4) -> list[dict[str, FillResult]]:
     """All WAYS on so many ranks: a dict for each rank. `folder` is that of `save`."""
-    return launch(measured, folder, WAYS, ranks=ranks, timeout=180)
+    return launch(measure_ways, folder, WAYS, ranks=ranks, timeout=180)
 
 
-def table(found: list[dict[str, Loaded]]) -> pd.DataFrame:
+def table(found: list[dict[str, FillResult]]) -> pd.DataFrame:
     """For each way in kB: what ranks hold at the peak beside a mapped file, and what is sent.
 
     Sent is counted in tensors of weights: calls, bytes that rank 0 hands in, and bytes that the
@@ -162,7 +162,7 @@ def table(found: list[dict[str, Loaded]]) -> pd.DataFrame:
 
 
 @figures.drawn
-def bars(found: list[dict[str, Loaded]]) -> figures.Picture:
+def bars(found: list[dict[str, FillResult]]) -> figures.Picture:
     """What rank 0 and the last rank hold at the peak: shards, what is whole, a mapped file."""
     panels = {
         f"rank {rank}": pd.DataFrame(

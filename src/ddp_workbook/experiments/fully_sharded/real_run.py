@@ -28,7 +28,7 @@ from ddp_workbook.digits import furthest
 from ddp_workbook.experiments.fully_sharded.strategies import OPS
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.memory import Held, MemoryLedger
+from ddp_workbook.recording.memory import MemoryBreakdown, MemoryLedger
 
 TEXT = Path(__file__).parents[4] / "data" / "alice.txt"
 RANKS = 4  # at most, on the page
@@ -36,7 +36,7 @@ KB = 1000
 H100 = 989e12  # bf16 operations a second, dense: see planning/hardware.py
 
 
-class Trained(NamedTuple):
+class RunResult(NamedTuple):
     """The loss and the gradient's norm of each step since `begun`, and the weights after them."""
 
     begun: int
@@ -48,20 +48,20 @@ class Trained(NamedTuple):
 # Equal to one process
 
 
-def on_ranks(ranks: int, settings: Settings) -> Trained:
+def on_ranks(ranks: int, settings: Settings) -> RunResult:
     """Run the program, with a line of its log for each step."""
-    log = launch(quietly, replace(settings, log_every=1), ranks=ranks, timeout=600)[0]
+    log = launch(train_without_log, replace(settings, log_every=1), ranks=ranks, timeout=600)[0]
     losses, norms = ([line[name] for line in log] for name in ("loss", "norm"))
-    return Trained(settings.steps - len(log), losses, norms, weights_in(settings.checkpoints))
+    return RunResult(settings.steps - len(log), losses, norms, weights_in(settings.checkpoints))
 
 
-def quietly(settings: Settings) -> list[dict[str, float]]:
+def train_without_log(settings: Settings) -> list[dict[str, float]]:
     """A worker: the program, without its lines."""
-    with alike(), patch.object(program, "print", lambda *_: None, create=True):
+    with force_equal_devices(), patch.object(program, "print", lambda *_: None, create=True):
         return program.train(settings)
 
 
-def alike() -> AbstractContextManager:
+def force_equal_devices() -> AbstractContextManager:
     """No GPU, unless all of a page's ranks have one: another device begins with other weights."""
     few = torch.cuda.device_count() < RANKS
     return patch.object(torch.cuda, "is_available", lambda: False) if few else nullcontext()
@@ -74,7 +74,7 @@ def weights_in(folder: Path) -> dict[str, Tensor]:
     return torch.load(whole, weights_only=True)["model"]
 
 
-def alone(settings: Settings) -> Trained:
+def run_one_process(settings: Settings) -> RunResult:
     """What the ranks must equal: one process that knows no `fully_shard`, whole batches at once.
 
     Only data, first weights and learning rate are the program's own.
@@ -82,13 +82,13 @@ def alone(settings: Settings) -> Trained:
     return launch(plain_loop, settings, ranks=1, timeout=600)[0]
 
 
-def plain_loop(settings: Settings) -> Trained:
+def plain_loop(settings: Settings) -> RunResult:
     """A worker for a single rank."""
-    with alike():
+    with force_equal_devices():
         device = program.join()
     settings = replace(settings, micro_batch=settings.batch, checkpointing="none")
     sharded, _ = program.build(settings, device)
-    model, text = Decoder(settings).to(device), program.mapped(settings.text)
+    model, text = Decoder(settings).to(device), program.memory_map(settings.text)
     model.load_state_dict({name: one.full_tensor() for name, one in sharded.named_parameters()})
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
     losses, norms = [], []
@@ -103,17 +103,17 @@ def plain_loop(settings: Settings) -> Trained:
         losses.append(loss.item())
     weights = {name: one.detach().cpu() for name, one in model.named_parameters()}
     cleanup()
-    return Trained(0, losses, norms, weights)
+    return RunResult(0, losses, norms, weights)
 
 
-def resumed(ranks: int, settings: Settings, step: int, folder: Path) -> Trained:
+def resume_run(ranks: int, settings: Settings, step: int, folder: Path) -> RunResult:
     """Go on, in another `folder`, from the checkpoint that a run with `settings` made at `step`."""
     name = f"step_{step:07}"
     shutil.copytree(settings.checkpoints / name, folder / name)
     return on_ranks(ranks, replace(settings, checkpoints=folder))
 
 
-def differences(runs: dict[str, Trained], expected: Trained) -> pd.DataFrame:
+def differences(runs: dict[str, RunResult], expected: RunResult) -> pd.DataFrame:
     """The largest differences between each of these runs and one process."""
     rows = {}
     for name, run in runs.items():
@@ -128,7 +128,7 @@ def differences(runs: dict[str, Trained], expected: Trained) -> pd.DataFrame:
 
 
 @figures.drawn
-def curves(runs: dict[str, Trained]) -> figures.Picture:
+def curves(runs: dict[str, RunResult]) -> figures.Picture:
     """The loss of each run against the step."""
     lines = {
         name: pd.Series(run.losses, range(run.begun + 1, run.begun + len(run.losses) + 1))
@@ -159,22 +159,22 @@ SWITCHES: dict[str, dict[str, Any]] = {
 }  # fmt: skip
 
 
-class Measured(NamedTuple):
+class SwitchMeasurement(NamedTuple):
     """What one rank holds in its second step, and its calls: (op, dtype, bytes handed in, got)."""
 
-    held: Held
+    held: MemoryBreakdown
     calls: list[tuple[str, str, int, int]]
 
 
-def switches(ranks: int = RANKS, settings: Settings = SMALL) -> dict[str, Measured]:
+def switches(ranks: int = RANKS, settings: Settings = SMALL) -> dict[str, SwitchMeasurement]:
     """Rank 0 in a step with each of SWITCHES, all in one launch."""
     return launch(measured_steps, settings, ranks=ranks, timeout=600)[0]
 
 
-def measured_steps(settings: Settings) -> dict[str, Measured]:
+def measured_steps(settings: Settings) -> dict[str, SwitchMeasurement]:
     """A worker: two steps with each switch, the second of them measured on rank 0."""
     device, found = program.join(), {}
-    text = program.mapped(settings.text)
+    text = program.memory_map(settings.text)
     for name, changes in SWITCHES.items():
         ours = replace(settings, **changes)
         with patch.object(program, "shard", by_block if name == BY_BLOCK else program.shard):
@@ -190,7 +190,7 @@ def measured_steps(settings: Settings) -> dict[str, Measured]:
             (OPS.get(row["op"], row["op"]), row["dtype"], row["bytes"], row["received"])
             for row in rows
         ]
-        found[name] = Measured(ledger.held, calls)
+        found[name] = SwitchMeasurement(ledger.held, calls)
     cleanup()
     return found
 
@@ -200,7 +200,7 @@ def by_block(model: Decoder, settings: Settings, device: torch.device) -> None:
     shard_by_block(model, device)
 
 
-def held(measured: dict[str, Measured], parts: Sequence[str]) -> pd.DataFrame:
+def memory_parts(measured: dict[str, SwitchMeasurement], parts: Sequence[str]) -> pd.DataFrame:
     """These parts of what rank 0 holds, in kB: a row for each switch."""
     rows = {
         name: {part: getattr(one.held, part) / KB for part in parts}
@@ -209,22 +209,24 @@ def held(measured: dict[str, Measured], parts: Sequence[str]) -> pd.DataFrame:
     return pd.DataFrame(rows).T
 
 
-def held_table(measured: dict[str, Measured]) -> pd.DataFrame:
+def memory_table(measured: dict[str, SwitchMeasurement]) -> pd.DataFrame:
     """What rank 0 holds, in kB: a row for each switch."""
-    table = held(measured, ("kept", "unsharded", "activations", "peak"))
+    table = memory_parts(measured, ("kept", "unsharded", "activations", "peak"))
     kept = {"kept": "parameters, gradients, state"}
     return table.rename(columns=kept).round().astype(int)
 
 
 @figures.drawn
-def bars(measured: dict[str, Measured]) -> figures.Picture:
+def bars(measured: dict[str, SwitchMeasurement]) -> figures.Picture:
     """What rank 0 holds in a step, a bar for each switch, stacked by part."""
-    table = held(measured, ("parameters", "gradients", "optimizer", "unsharded", "activations"))
+    table = memory_parts(
+        measured, ("parameters", "gradients", "optimizer", "unsharded", "activations")
+    )
     table = table.rename(columns={"optimizer": "optimizer state"})
     return figures.bars(table, "kB on rank 0", "What rank 0 holds in a step", by="part")
 
 
-def calls_table(measured: dict[str, Measured], ranks: int = RANKS) -> pd.DataFrame:
+def calls_table(measured: dict[str, SwitchMeasurement], ranks: int = RANKS) -> pd.DataFrame:
     """Rank 0's all-gathers and reduce-scatters of a step, and the kB that a ring sends for them."""
     rows = {}
     for name, one in measured.items():
@@ -243,7 +245,7 @@ def calls_table(measured: dict[str, Measured], ranks: int = RANKS) -> pd.DataFra
 # How fast is fast
 
 
-def operations_counted(settings: Settings) -> float:
+def counted_flops(settings: Settings) -> float:
     """What PyTorch counts for forward and backward of a sequence, for each token.
 
     On `meta`, where nothing is computed; attention is no single operation there, so a selective
@@ -266,7 +268,7 @@ PUBLISHED = {
 }
 
 
-def foundry(name: str, checkpointing: str = "none") -> Settings:
+def foundry_settings(name: str, checkpointing: str = "none") -> Settings:
     """A model of PUBLISHED; this program's has as many weights in matrix products."""
     layers, width, *_ = PUBLISHED[name]
     return Settings(
@@ -278,9 +280,9 @@ def published() -> pd.DataFrame:
     """Published runs on H100s, and the MFU that the program's own function finds for them."""
     rows = {}
     for name, (_, _, gpus, rate, percent) in PUBLISHED.items():
-        settings = foundry(name)
+        settings = foundry_settings(name)
         with torch.device("meta"):
-            operations = program.operations_per_token(Decoder(settings), settings)
+            operations = program.flops_per_token(Decoder(settings), settings)
         rows[name] = {
             "H100s": gpus,
             "tokens/s on each": rate,

@@ -33,7 +33,7 @@ TOP, BOTTOM = 0.62, 0.12
 class Moment(NamedTuple):
     """What one rank holds at a moment of the step: for each block "none", "shard" or "full"."""
 
-    doing: str
+    activity: str
     block: int | None  # the one that something happens to, from 0
     weights: tuple[str, ...]
     gradients: tuple[str, ...]
@@ -54,7 +54,7 @@ def moments_of_a_step(width: int = 16, depth: int = 3) -> list[Moment]:
     model = DigitsTransformer(width, depth).to(device)
     sharded = FullyShardedByHand(model, model.blocks)
     optimizer = torch.optim.AdamW(sharded.parameters(), lr=LEARNING_RATE)
-    notes = Notes(sharded, optimizer)
+    notes = MomentRecorder(sharded, optimizer)
     mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
     digits = DigitsDataset()
     images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
@@ -65,7 +65,7 @@ def moments_of_a_step(width: int = 16, depth: int = 3) -> list[Moment]:
     return notes.moments
 
 
-class Notes:
+class MomentRecorder:
     """Records a moment whenever the unit of a block gathers, frees or reduces."""
 
     def __init__(self, sharded: FullyShardedByHand, optimizer: torch.optim.Optimizer) -> None:
@@ -160,7 +160,7 @@ def strip(of_ranks: Sequence[Sequence[Moment]]) -> figures.Picture:
     axes = figures.sheet(max(figures.WIDTH, left + moments * column + 0.65), top + ranks * lane)
     for number, moment in enumerate(of_ranks[0]):
         x = left + (number + 0.5) * column
-        axes.text(x, top - 0.1, moment.doing, rotation=60, ha="left", va="bottom", size=8)
+        axes.text(x, top - 0.1, moment.activity, rotation=60, ha="left", va="bottom", size=8)
     for name, first, last in _phases(of_ranks[0]):
         ends = left + first * column, left + (last + 1) * column - 0.05
         axes.plot(ends, [top - 0.04] * 2, color=INK, linewidth=1.2)
@@ -183,8 +183,10 @@ def strip(of_ranks: Sequence[Sequence[Moment]]) -> figures.Picture:
 
 def _phases(moments: Sequence[Moment]) -> list[tuple[str, int, int]]:
     """Forward and backward, each with the numbers of its first and last moment."""
-    scattered = [n for n, moment in enumerate(moments) if moment.doing.startswith("reduce-scatter")]
-    forwards = [n for n, moment in enumerate(moments) if moment.doing.startswith("forward")]
+    scattered = [
+        n for n, moment in enumerate(moments) if moment.activity.startswith("reduce-scatter")
+    ]
+    forwards = [n for n, moment in enumerate(moments) if moment.activity.startswith("forward")]
     turn = forwards[-1] + 1  # the moment that frees the last block
     return [("forward", 1, turn), ("backward", turn + 1, scattered[-1])]
 
@@ -218,7 +220,7 @@ def frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> figures.Picture:
     lane = len(KINDS) * PITCH + 0.3
     height = TOP + ranks * lane + BOTTOM
     axes = figures.sheet(width, height)
-    title = f"{number + 1} of {len(of_ranks[0])}: {moments[0].doing}"
+    title = f"{number + 1} of {len(of_ranks[0])}: {moments[0].activity}"
     axes.text(0.1, 0.2, title, weight="bold", va="center")
     for block in range(blocks):
         centre = LEFT + block * (each + GAP) + each / 2
@@ -237,7 +239,7 @@ def frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> figures.Picture:
                     x = LEFT + block * (each + GAP) + owner * BOX
                     _box(axes, x, y, BOX * 0.94, BAR, owner, _has(held, owner, rank), local)
     words = [f"rank {rank} {_beyond_shards(moment)}" for rank, moment in enumerate(moments)]
-    alt = f"Moment {number + 1}, {moments[0].doing}: {'; '.join(words)}."
+    alt = f"Moment {number + 1}, {moments[0].activity}: {'; '.join(words)}."
     return figures.Picture(axes.figure, alt, width=520)
 
 

@@ -20,11 +20,11 @@ from ddp_workbook.chapters.fully_sharded import LEARNING_RATE, SEED
 from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
 from ddp_workbook.digits import DigitsDataset, DigitsTransformer
 from ddp_workbook.planning import formulas
-from ddp_workbook.planning.formulas import Ledger, Policy
+from ddp_workbook.planning.formulas import MemoryEstimate, Policy
 from ddp_workbook.planning.messages import Message, ddp_messages, fsdp_messages, zero_1_messages
 from ddp_workbook.planning.shards import Units
 from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.memory import Held, MemoryLedger, Moment
+from ddp_workbook.recording.memory import MemoryBreakdown, MemoryLedger, Moment
 
 ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first
 FP32, HALF = torch.float32, torch.bfloat16
@@ -39,7 +39,7 @@ OPS = {
 }
 
 
-class Recomputed(nn.Module):
+class CheckpointedBlock(nn.Module):
     """A block that keeps nothing but its input for backward, where it runs forward again."""
 
     def __init__(self, block: nn.Module) -> None:
@@ -70,12 +70,12 @@ class Strategy:
     checkpointing: bool = False
     precision: str = "fp32"
     replicas: int = 1
-    needs: int | None = None
+    required_ranks: int | None = None
 
     def wrap(self, model: DigitsTransformer, device: torch.device) -> nn.Module:
         """The model, ready to be trained."""
         if self.checkpointing:
-            model.blocks = nn.ModuleList(Recomputed(block) for block in model.blocks)
+            model.blocks = nn.ModuleList(CheckpointedBlock(block) for block in model.blocks)
         if self.kind == "one process":
             return model
         if self.kind == "by hand":
@@ -86,7 +86,7 @@ class Strategy:
             ids = [device] if device.type == "cuda" else None
             wrapped = DistributedDataParallel(model, device_ids=ids, **self.policies)
             if self.precision == "bf16-reduce":
-                wrapped.register_comm_hook(None, halved)
+                wrapped.register_comm_hook(None, bf16_compress)
             return wrapped
         mesh, policies = self.mesh(device), dict(self.policies)
         if self.precision != "fp32":
@@ -123,7 +123,7 @@ class Strategy:
             return ZeroRedundancyOptimizer(model.parameters(), **sharded)
         return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
 
-    def predicted(self, units: Units, ranks: int, rank: int = 0) -> Ledger:
+    def predicted(self, units: Units, ranks: int, rank: int = 0) -> MemoryEstimate:
         """The bytes by formula, without activations."""
         if self.kind == "one process":
             return formulas.one_process(units)
@@ -154,7 +154,7 @@ class Strategy:
         return Policy(reshard, param_dtype=given[0], reduce_dtype=given[1], root_first=ROOT_FIRST)
 
 
-def halved(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
+def bf16_compress(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
     """What bf16_compress_hook does, on gloo as well: send a bucket in bfloat16.
 
     DDP refuses a hook of that name without NCCL (torch 2.13).
@@ -172,11 +172,11 @@ STRATEGIES = {
         Strategy("ZeRO-1", "ZeRO-1"),
         Strategy("fully_shard"),
         Strategy("blocks stay gathered", policies={"reshard_after_forward": False}),
-        Strategy("reshard to 2", policies={"reshard_after_forward": 2}, needs=4),
+        Strategy("reshard to 2", policies={"reshard_after_forward": 2}, required_ranks=4),
         Strategy("bf16", precision="bf16"),
         Strategy("CPU offload", offload=True),
         Strategy("checkpointing", checkpointing=True),
-        Strategy("HSDP, 2 x 2", replicas=2, needs=4),
+        Strategy("HSDP, 2 x 2", replicas=2, required_ranks=4),
     )
 }
 
@@ -201,10 +201,10 @@ def units_of(model: DigitsTransformer) -> Units:
 # A step, measured
 
 
-class Measured(NamedTuple):
+class StepMeasurement(NamedTuple):
     """One rank in one step: bytes by part, what was gathered when, its calls; and a loss."""
 
-    held: Held | None  # None, and no timeline, where only the calls were asked for
+    held: MemoryBreakdown | None  # None, and no timeline, where only the calls were asked for
     timeline: list[Moment]
     wire: list[Message]
     loss: float  # of the second step
@@ -216,7 +216,7 @@ def measured_steps(
     depth: int,
     dtype: torch.dtype = FP32,
     held: bool = True,
-) -> dict[str, Measured]:
+) -> dict[str, StepMeasurement]:
     """A worker: train some steps in each of these ways, and measure the last.
 
     Without `held` only what it sends, which is quicker.
@@ -231,14 +231,14 @@ def measured_steps(
     for strategy in chosen:
         torch.manual_seed(SEED)
         model = DigitsTransformer(width, depth).to(device, dtype)
-        found[strategy.name] = measured(strategy, model, images, labels, held)
+        found[strategy.name] = measure_step(strategy, model, images, labels, held)
     cleanup()
     return found
 
 
-def measured(
+def measure_step(
     strategy: Strategy, model: DigitsTransformer, images: Tensor, labels: Tensor, held: bool
-) -> Measured:
+) -> StepMeasurement:
     """What this rank holds and sends in a step that is like all later ones."""
     wrapped = strategy.wrap(model, images.device)
     optimizer = strategy.optimizer(wrapped)
@@ -260,7 +260,7 @@ def measured(
         step()
     timeline = ledger.timeline if ledger else []
     calls = [call_of(row) for row in rows]
-    return Measured(ledger and ledger.held, timeline, calls, losses[1])
+    return StepMeasurement(ledger and ledger.held, timeline, calls, losses[1])
 
 
 def call_of(row: dict) -> Message:

@@ -18,19 +18,19 @@ from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.make_it_fast import flat
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.launcher.launch import launch
-from ddp_workbook.network.links import network as ordered
+from ddp_workbook.network.links import network as parse_network
 
 WIDTH, DEPTH = 256, 2  # 0.34 MB of weights
 RANKS, ROWS, STEPS = 4, 32, 64  # rows of each rank
-RATE, LOOK = 0.3, 4  # the loss is looked at after 4 steps at the soonest
+RATE, FIRST_LOGGED_STEP = 0.3, 4  # the loss is looked at after 4 steps at the soonest
 NETWORK = "100 Mbit/s, 1 ms"
 MIXED, SORTED = "all digits on each rank", "each rank its own digits"
-EVERY = (2, 4, 8, 16, 32)
+SYNC_INTERVALS = (2, 4, 8, 16, 32)
 MEAN, NESTEROV = "the mean", "Nesterov 0.9"
 OUTER = {MEAN: (1.0, 0.0), NESTEROV: (0.7, 0.9)}  # rate and momentum; DiLoCo's are the second
 
 
-class Outer:
+class OuterOptimizer:
     """The weights that all ranks share, and an optimizer that moves them when the ranks meet."""
 
     def __init__(self, model: nn.Module, rate: float = 1.0, momentum: float = 0.0) -> None:
@@ -49,7 +49,7 @@ class Outer:
             own.copy_(shared)
 
 
-def share_of(data: str, digits: DigitsDataset) -> tuple[Tensor, Tensor]:
+def own_rows(data: str, digits: DigitsDataset) -> tuple[Tensor, Tensor]:
     """This rank's rows: every N-th, or those of its own digits."""
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     if data == SORTED:
@@ -73,9 +73,9 @@ def train(
     digits = DigitsDataset()
     torch.manual_seed(0)
     model = DigitsMLP(WIDTH, DEPTH).to(device)
-    images, labels = (part.to(device) for part in share_of(data, digits))
+    images, labels = (part.to(device) for part in own_rows(data, digits))
     inner = torch.optim.SGD(model.parameters(), lr=RATE)
-    outer = Outer(model, rate, momentum)
+    outer = OuterOptimizer(model, rate, momentum)
     if averager:  # it counts from 0: without a warm-up, the first meeting is after the first step
         of_torch = PeriodicModelAverager(every, warmup_steps=every - 1)
     seconds, log = 0.0, []
@@ -90,7 +90,7 @@ def train(
         elif number % every == 0:
             outer.step()
         seconds += time.perf_counter() - begun
-        if dist.get_rank() == 0 and number % max(every, LOOK) == 0:
+        if dist.get_rank() == 0 and number % max(every, FIRST_LOGGED_STEP) == 0:
             with torch.no_grad():
                 loss = F.cross_entropy(model(digits.images.to(device)), digits.labels.to(device))
             log.append((number, seconds, loss.item()))
@@ -103,19 +103,19 @@ def measure(network: str = NETWORK) -> dict[str, pd.DataFrame]:
     for every in (1, 4, 16):
         log = launch(train, every, ranks=RANKS, network=network)[0]
         steps, seconds, losses = zip(*log, strict=True)
-        by_step.append(pd.Series(losses, steps, name=named(every)))
-        by_second.append(pd.Series(losses, seconds, name=named(every)))
+        by_step.append(pd.Series(losses, steps, name=interval_label(every)))
+        by_second.append(pd.Series(losses, seconds, name=interval_label(every)))
     panels = {"steps": by_step, "seconds": by_second}
-    return {name: side_by_side(columns, name) for name, columns in panels.items()}
+    return {name: interpolated_table(columns, name) for name, columns in panels.items()}
 
 
-def side_by_side(columns: list[pd.Series], across: str) -> pd.DataFrame:
+def interpolated_table(columns: list[pd.Series], across: str) -> pd.DataFrame:
     """The columns on one index, straight lines between their values."""
     table = pd.concat(columns, axis=1).sort_index().rename_axis(across)
     return table.interpolate("index", limit_area="inside")
 
 
-def named(every: int) -> str:
+def interval_label(every: int) -> str:
     """In words."""
     return "met after every step" if every == 1 else f"every {every} steps"
 
@@ -127,10 +127,10 @@ def losses_plot(panels: dict[str, pd.DataFrame], network: str = NETWORK) -> figu
     return figures.lines(tables, "loss on all data", f"{RANKS} ranks on {network}", log="y")
 
 
-def play_apart() -> ddp_workbook.Play:
+def play_local_sgd() -> ddp_workbook.Play:
     """A training that meets now and then, beside the one that meets after every step."""
     return ddp_workbook.play(
-        both,
+        train_both_ways,
         both_plot,
         ranks=None,
         stills=[
@@ -139,20 +139,20 @@ def play_apart() -> ddp_workbook.Play:
             {"data": MIXED},
             {"data": MIXED, "outer": NESTEROV},
         ],
-        every=ddp_workbook.slider("steps between meetings", EVERY, 16),
+        every=ddp_workbook.slider("steps between meetings", SYNC_INTERVALS, 16),
         data=ddp_workbook.slider("data", (MIXED, SORTED), SORTED),
         outer=ddp_workbook.slider("outer step", OUTER, MEAN),
     )
 
 
-def both(every: int, data: str, outer: str) -> pd.DataFrame:
+def train_both_ways(every: int, data: str, outer: str) -> pd.DataFrame:
     """The loss by step of both, without a network: it would change the seconds alone."""
-    ways = {named(1): (1, data), named(every): (every, data, *OUTER[outer])}
+    ways = {interval_label(1): (1, data), interval_label(every): (every, data, *OUTER[outer])}
     columns = []
     for name, way in ways.items():
         log = launch(train, *way, ranks=RANKS)[0]
         columns.append(pd.Series({step: loss for step, _, loss in log}, name=name))
-    return side_by_side(columns, "steps")
+    return interpolated_table(columns, "steps")
 
 
 @figures.drawn
@@ -160,21 +160,21 @@ def both_plot(
     table: pd.DataFrame, every: int, data: str, *_: object, **__: object
 ) -> figures.Picture:
     """The two losses, and what each training has on the wire."""
-    sent = wire()
+    sent = sync_seconds()
     about = f"{data.capitalize()}; on the wire {STEPS * sent:.1f} and {STEPS // every * sent:.1f} s"
     picture = figures.lines(table, "loss on all data", about, log="y")
     picture.axes.set_title(f"{about} at {NETWORK.partition(',')[0]}", loc="left")
     return picture
 
 
-def wire(network: str = NETWORK) -> float:
+def sync_seconds(network: str = NETWORK) -> float:
     """Seconds that one meeting takes on the network."""
     size = sum(one.nbytes for one in DigitsMLP(WIDTH, DEPTH).parameters())
-    return ordered(network).seconds("all_reduce", size, [*range(RANKS)], RANKS)
+    return parse_network(network).seconds("all_reduce", size, [*range(RANKS)], RANKS)
 
 
-def by_pytorch(every: int = 16) -> pd.DataFrame:
-    """The loss at each meeting: with `Outer`, and with torch's own averager."""
+def compare_with_pytorch(every: int = 16) -> pd.DataFrame:
+    """The loss at each meeting: with `OuterOptimizer`, and with torch's own averager."""
     ways: dict[str, Any] = {"Outer": {}, "PeriodicModelAverager": {"averager": True}}
     columns = {
         name: {step: loss for step, _, loss in launch(train, every, **way, ranks=RANKS)[0]}

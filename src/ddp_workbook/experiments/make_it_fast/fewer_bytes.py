@@ -35,7 +35,7 @@ from ddp_workbook.experiments.make_it_fast.ladder import (
     table_of,
 )
 from ddp_workbook.launcher.launch import launch
-from ddp_workbook.network.deliveries import deliveries_noted
+from ddp_workbook.network.emulated_work import record_completed_calls
 
 Register = Callable[[DistributedDataParallel], None]
 
@@ -76,7 +76,7 @@ def register_powersgd(model: DistributedDataParallel, rank: int = 1, **options: 
 
 NONE, FLOAT16, BUILT_IN, BFLOAT16 = "no hook", "float16", "float16, built-in", "bfloat16"
 FEEDBACK, WITHOUT = "PowerSGD", "PowerSGD without feedback"
-COLD, LATE = f"{FEEDBACK} rank 2, no warm start", f"{WITHOUT} rank 1, from step 30"
+NO_WARM_START, LATE = f"{FEEDBACK} rank 2, no warm start", f"{WITHOUT} rank 1, from step 30"
 POWERS = (1, 2, 4)
 HOOKS: dict[str, Register] = {
     NONE: lambda model: None,
@@ -90,11 +90,11 @@ for power in POWERS:
     HOOKS[f"{WITHOUT} rank {power}"] = partial(
         register_powersgd, rank=power, use_error_feedback=False
     )
-HOOKS[COLD] = partial(register_powersgd, rank=2, warm_start=False)
+HOOKS[NO_WARM_START] = partial(register_powersgd, rank=2, warm_start=False)
 HOOKS[LATE] = partial(register_powersgd, use_error_feedback=False, start_powerSGD_iter=30)
 
 
-def wrapped(name: str, model: nn.Module) -> DistributedDataParallel:
+def ddp_with_hook(name: str, model: nn.Module) -> DistributedDataParallel:
     """The model in DDP with this hook, in buckets of 1 MiB unless it is PowerSGD."""
     found = DistributedDataParallel(model, bucket_cap_mb=1000 if FEEDBACK in name else 1)
     HOOKS[name](found)
@@ -135,9 +135,9 @@ def train(name: str, device: torch.device, rate: float = 0.05) -> Run:
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     torch.manual_seed(0)
     model = DigitsMLP(WIDTH, DEPTH).to(device)
-    ddp = wrapped(name, model)
+    ddp = ddp_with_hook(name, model)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
-    noted, steps = deliveries_noted(), 0
+    noted, steps = record_completed_calls(), 0
     for epoch in range(EPOCHS):
         for images, labels in batches(digits, BATCH_SIZE, epoch):
             optimizer.zero_grad()
@@ -180,7 +180,7 @@ def loss_against_bytes(table: pd.DataFrame) -> figures.Picture:
     return picture
 
 
-def in_a_table(table: pd.DataFrame) -> pd.DataFrame:
+def trainings_table(table: pd.DataFrame) -> pd.DataFrame:
     """The same runs, for reading."""
     return pd.DataFrame(
         {
@@ -200,7 +200,7 @@ STEPS = 20
 def play_remainder() -> ddp_workbook.Play:
     """One number a step on two ranks, rounded before it travels; with and without feedback."""
     return ddp_workbook.play(
-        carried,
+        error_feedback_sums,
         remainder_plot,
         ranks=RANKS,
         stills=[{"gradient": 0.3}, {"gradient": 0.3, "unit": 0.25}, {"gradient": 0.7}],
@@ -209,7 +209,7 @@ def play_remainder() -> ddp_workbook.Play:
     )
 
 
-def carried(gradient: float, unit: float) -> dict[str, list[float]]:
+def error_feedback_sums(gradient: float, unit: float) -> dict[str, list[float]]:
     """A worker: the sums of what has been applied after each step; rank 1's gradient is smaller."""
     setup()
     own = torch.tensor([gradient - 0.02 * dist.get_rank()])
@@ -275,7 +275,7 @@ def seconds_of(names: list[str], rounds: int = ROUNDS) -> dict[str, list[float]]
     step_of = steps_on_digits(UNITS, LAYERS)
 
     def hooked(model: nn.Module, name: str) -> Step:
-        return partial(forward_and_backward, wrapped(name, model))
+        return partial(forward_and_backward, ddp_with_hook(name, model))
 
     steps = {name: step_of(partial(hooked, name=name), ROWS) for name in names}
     return timed({ALONE: step_of(silent, ROWS)} | steps, rounds)
@@ -294,10 +294,10 @@ def steps_plot(table: pd.DataFrame, network: str | None = None) -> figures.Pictu
 # What does not run on gloo
 
 
-def tried() -> pd.DataFrame:
+def hooks_on_gloo() -> pd.DataFrame:
     """Each of PyTorch's hooks in four steps on gloo: does it run, and if not, what is raised?"""
     return pd.DataFrame(
-        [{"hook": name, "on gloo": what_happens(name)} for name in TRIED],
+        [{"hook": name, "on gloo": what_happens(name)} for name in HOOKS_TO_TRY],
     )
 
 
@@ -315,7 +315,7 @@ def four_steps(name: str) -> None:
     """A worker: four steps with one of PyTorch's hooks, as it is."""
     setup()
     ddp = DistributedDataParallel(DigitsMLP(WIDTH, DEPTH))
-    TRIED[name](ddp)
+    HOOKS_TO_TRY[name](ddp)
     for _ in range(4):
         ddp(torch.ones(2, 64)).sum().backward()
 
@@ -339,7 +339,7 @@ def register_batched(model: DistributedDataParallel) -> None:
 
 
 QUANTIZATION = "quantization_hooks"
-TRIED: dict[str, Register] = {
+HOOKS_TO_TRY: dict[str, Register] = {
     "fp16_compress_hook": register_float16,
     "built-in FP16_COMPRESS": register_built_in,
     "bf16_compress_hook": with_group("bf16_compress_hook"),

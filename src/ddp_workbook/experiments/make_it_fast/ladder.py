@@ -18,7 +18,7 @@ from ddp_workbook.chapters.make_it_fast import RUNGS, Step, after_backward, ddp
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.collectives.message_times import timed
 from ddp_workbook.launcher.launch import launch
-from ddp_workbook.network.links import network as ordered
+from ddp_workbook.network.links import network as parse_network
 
 WIDTH, DEPTH = 512, 8  # 18 tensors, 7.5 MB of gradients
 ROWS = 512  # of each rank
@@ -106,10 +106,10 @@ def up_to(table: pd.DataFrame, name: str) -> figures.Picture:
     return rungs_plot(table.loc[:name])
 
 
-def wire(network: str = NETWORK) -> float:
+def all_reduce_ms(network: str = NETWORK) -> float:
     """Milliseconds that one all-reduce of all gradients takes on this network."""
     size = sum(one.nbytes for one in DigitsMLP(WIDTH, DEPTH).parameters())
-    return 1e3 * ordered(network).seconds("all_reduce", size, [*range(RANKS)], RANKS)
+    return 1e3 * parse_network(network).seconds("all_reduce", size, [*range(RANKS)], RANKS)
 
 
 def play_ladder() -> ddp_workbook.Play:

@@ -23,7 +23,7 @@ from ddp_workbook.digits import DigitsDataset, DigitsMLP
 
 WIDTH, DEPTH, ROWS = 512, 4, 512  # 10 tensors, 3.3 MB of gradients; rows of each rank
 STEPS = 3  # that are looked at; the one before them is left out
-SLOW, DISK = 0.06, 0.1  # seconds: of a loader for a batch, and of a disk for a checkpoint
+SLOW, DISK_WRITE_S = 0.06, 0.1  # seconds: of a loader for a batch, and of a disk for a checkpoint
 FAST = "Ethernet 10G"
 
 
@@ -46,7 +46,7 @@ class Batches(Dataset):
 def save(model: nn.Module) -> None:
     """A checkpoint on a disk that takes its time."""
     torch.save(model.state_dict(), io.BytesIO())
-    time.sleep(DISK)
+    time.sleep(DISK_WRITE_S)
 
 
 def train(
@@ -85,7 +85,7 @@ class Pattern(NamedTuple):
 
     name: str
     network: str
-    given: dict
+    arguments: dict
     steps: tuple[int, int] = (2, 2)  # that the picture shows
 
 
@@ -101,28 +101,28 @@ PATTERNS = (
 )
 
 
-def found(pattern: int) -> ddp_workbook.Timeline:
+def pattern_timeline(pattern: int) -> ddp_workbook.Timeline:
     """The timeline of pattern 1 to 8."""
     one = PATTERNS[pattern - 1]
-    return ddp_workbook.timeline(train, ranks=2, steps=STEPS, network=one.network, **one.given)
+    return ddp_workbook.timeline(train, ranks=2, steps=STEPS, network=one.network, **one.arguments)
 
 
-def nameless(pattern: int) -> figures.Picture:
+def unlabelled_plot(pattern: int) -> figures.Picture:
     """Its picture, for the reader to name."""
-    return found(pattern).lanes(*PATTERNS[pattern - 1].steps)
+    return pattern_timeline(pattern).lanes(*PATTERNS[pattern - 1].steps)
 
 
 def pattern_plot(found: ddp_workbook.Timeline, pattern: int) -> figures.Picture:
     """Its picture, with its name and the sentence of its timeline."""
     one = PATTERNS[pattern - 1]
     picture = found.lanes(*one.steps)
-    said = in_a_sentence(found)
+    said = summary(found)
     picture.axes.set_title(f"{pattern}. {one.name}\n{said}", loc="left", size=10)
     picture.alt += f" {pattern}. {one.name}: {said}"
     return picture
 
 
-def in_a_sentence(found: ddp_workbook.Timeline) -> str:
+def summary(found: ddp_workbook.Timeline) -> str:
     """The timeline's own, and the share of loading if that is much."""
     mean = found.parts.mean(numeric_only=True)
     share = mean["loading"] / mean["seconds"]
@@ -151,7 +151,7 @@ def rows(found: ddp_workbook.Timeline) -> pd.DataFrame:
 def play_pattern() -> ddp_workbook.Play:
     """A slider over the eight."""
     return ddp_workbook.play(
-        found,
+        pattern_timeline,
         pattern_plot,
         ranks=None,
         stills=[{"pattern": number} for number in (2, 3, 4, 5, 6, 8)],

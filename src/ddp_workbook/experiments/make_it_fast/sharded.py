@@ -27,10 +27,10 @@ from ddp_workbook.experiments.make_it_fast.ladder import (
     steps_on_digits,
     table_of,
 )
-from ddp_workbook.experiments.make_it_fast.where import step_plot
+from ddp_workbook.experiments.make_it_fast.step_breakdown import step_plot
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.network.links import SENT
-from ddp_workbook.network.links import network as ordered
+from ddp_workbook.network.links import network as parse_network
 
 WIDTH, DEPTH, ROWS = 512, 8, 512  # 7.5 MB of weights; rows of each rank
 STEPS, ROUNDS = 4, 4
@@ -38,8 +38,8 @@ NETWORK = "500 Mbit/s, 0.2 ms"
 LINKS = ("300 Mbit/s, 0.2 ms", NETWORK, "2 Gbit/s, 0.2 ms", "Ethernet 10G")
 DDP = "DDP, buckets of 1 MiB"
 NODES, IN_NODE = 2, 2
-SMALLER, FEWER = 256, 128  # width and rows of a rank, where four ranks share two cores
-OUTSIDE = ("300 Mbit/s", "1 Gbit/s", "3 Gbit/s", "10 Gbit/s")
+HSDP_WIDTH, FEWER = 256, 128  # width and rows of a rank, where four ranks share two cores
+INTER_NODE_SPEEDS = ("300 Mbit/s", "1 Gbit/s", "3 Gbit/s", "10 Gbit/s")
 
 
 def sharded(
@@ -139,13 +139,13 @@ def up_to(table: pd.DataFrame, way: str) -> figures.Picture:
     return rungs_plot(table.loc[:way], NETWORK)
 
 
-def wire(network: str = NETWORK) -> pd.DataFrame:
+def communication_table(network: str = NETWORK) -> pd.DataFrame:
     """What a step has on the wire, if nothing is hidden: calls, MB sent by a rank, and ms."""
     sizes = [4 * sum(one.numel() for one in layer.parameters()) for layer in linears()]
 
     def row(op: str) -> dict[str, float]:
         sent = SENT[op](RANKS) * sum(sizes) / 1e6
-        link = ordered(network)
+        link = parse_network(network)
         taken = sum(link.seconds(op, size, [*range(RANKS)], RANKS) for size in sizes)
         return {"calls": len(sizes), "MB sent": round(sent, 1), "ms": round(1e3 * taken)}
 
@@ -172,12 +172,16 @@ def play_two_networks() -> ddp_workbook.Play:
         on_two_networks,
         strategies_plot,
         ranks=NODES * IN_NODE,
-        stills=[{"network": between(speed)} for speed in OUTSIDE[1:]],
-        network=ddp_workbook.slider("network", map(between, OUTSIDE), between(OUTSIDE[0])),
+        stills=[{"network": two_node_network(speed)} for speed in INTER_NODE_SPEEDS[1:]],
+        network=ddp_workbook.slider(
+            "network",
+            map(two_node_network, INTER_NODE_SPEEDS),
+            two_node_network(INTER_NODE_SPEEDS[0]),
+        ),
     )
 
 
-def between(speed: str) -> str:
+def two_node_network(speed: str) -> str:
     """Two nodes with this speed between them."""
     return f"{speed}, 0.1 ms; {NODES} nodes; inside NVLink 4"
 
@@ -189,7 +193,7 @@ def on_two_networks() -> dict[str, list[float]]:
         name: partial(fsdp, shape=shape, **ahead) if shape else ddp
         for name, shape in STRATEGIES.items()
     }
-    return seconds_of(ways, SMALLER, FEWER, rounds=1)
+    return seconds_of(ways, HSDP_WIDTH, FEWER, rounds=1)
 
 
 def strategies_plot(found: list[dict], network: str, **_: object) -> figures.Picture:

@@ -13,17 +13,22 @@ import pandas as pd
 
 import ddp_workbook
 from ddp_workbook import figures
-from ddp_workbook.chapters.make_it_fast import ddp, half_the_bytes
+from ddp_workbook.chapters.make_it_fast import ddp, ddp_float16
 from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.experiments.collectives.message_times import timed
-from ddp_workbook.experiments.make_it_fast.ladder import RANKS, silent, steps_on_digits, table_of
+from ddp_workbook.experiments.make_it_fast.ladder import (
+    RANKS,
+    silent,
+    steps_on_digits,
+    table_of,
+)
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.network.links import Network, network
 from ddp_workbook.planning.hardware import GBIT
 
 WIDTH, DEPTH = 192, 8
 CAP = 0.03  # MiB: every layer but the output has a bucket of its own
-BACKWARD = 2 / 3  # of the computing: two matrix products a layer, where forward has one
+BACKWARD_SHARE = 2 / 3  # of the computing: two matrix products a layer, where forward has one
 ROUNDS, LATENCY = 3, 1e-4
 SPEEDS = (0.1, 0.3, 1, 3, 10, 100, 3600)  # Gbit/s; the last is NVLink 4 (450 GB/s)
 ONE, ALONE = "one process", "two ranks, no network"
@@ -34,29 +39,29 @@ FSDP, PREFETCHED = "FSDP, one after the other", "FSDP, prefetched"
 def play_network() -> ddp_workbook.Play:
     """Sliders for the speed of the network, and the rows of each rank."""
     return ddp_workbook.play(
-        runs,
+        measured_steps,
         steps_plot,
         ranks=RANKS,
         stills=[
-            {"network": order(0.1)},
-            {"network": order(0.1), "rows": 800},
-            {"network": order(3600)},
+            {"network": network_spec(0.1)},
+            {"network": network_spec(0.1), "rows": 800},
+            {"network": network_spec(3600)},
         ],
-        network=ddp_workbook.slider("network", map(order, SPEEDS), order(1)),
+        network=ddp_workbook.slider("network", map(network_spec, SPEEDS), network_spec(1)),
         rows=ddp_workbook.slider("rows of each rank", (100, 200, 400, 800), 400),
     )
 
 
-def order(gigabits: float) -> str:
+def network_spec(gigabits: float) -> str:
     """A network of this speed in the words of an order."""
     return f"{gigabits:g} Gbit/s, {1e3 * LATENCY:g} ms"
 
 
-def runs(rows: int) -> dict[str, list[float]]:
+def measured_steps(rows: int) -> dict[str, list[float]]:
     """A worker: seconds of the whole batch in one process, and of each rank's rows of it."""
     step_of = steps_on_digits(WIDTH, DEPTH)
     steps = {ONE: step_of(silent, RANKS * rows), ALONE: step_of(silent, rows)}
-    for name, way in {DDP: ddp, HALF: half_the_bytes}.items():
+    for name, way in {DDP: ddp, HALF: ddp_float16}.items():
         steps[name] = step_of(partial(way, bucket_cap_mb=CAP), rows)
     return timed(steps, ROUNDS)
 
@@ -75,9 +80,9 @@ def seconds(op: str, size: float, link: Network) -> float:
 def ddp_step(compute: float, link: Network, shrunk: float = 1) -> float:
     """Seconds of a step in which a layer's all-reduce begins when its gradient is there."""
     sizes = layers()
-    now, sent = compute * (1 - BACKWARD), 0.0
+    now, sent = compute * (1 - BACKWARD_SHARE), 0.0
     for size in reversed(sizes):
-        now += compute * BACKWARD * size / sum(sizes)
+        now += compute * BACKWARD_SHARE * size / sum(sizes)
         sent = max(sent, now) + seconds("all_reduce", size * shrunk, link)
     return max(now, sent)
 
@@ -93,7 +98,9 @@ def fsdp_step(compute: float, link: Network, *, prefetch: bool) -> float:
     arrived = [port := port + seconds("all_gather", sizes[0], link)]
     for place, (size, backward) in enumerate(visits):
         begun = max(now, arrived[place])
-        now = begun + compute * (BACKWARD if backward else 1 - BACKWARD) * size / sum(sizes)
+        now = begun + compute * (BACKWARD_SHARE if backward else 1 - BACKWARD_SHARE) * size / sum(
+            sizes
+        )
         following = [seconds("all_gather", one, link) for one, _ in visits[place + 1 : place + 2]]
         if prefetch:
             arrived += [port := max(port, begun) + gather for gather in following]
@@ -104,7 +111,7 @@ def fsdp_step(compute: float, link: Network, *, prefetch: bool) -> float:
     return max(now, port)
 
 
-def computed(compute: float) -> pd.DataFrame:
+def computed_steps(compute: float) -> pd.DataFrame:
     """Milliseconds by Gbit/s of each strategy, for the seconds that a rank computes."""
     rows = {}
     for gigabits in np.geomspace(SPEEDS[0], SPEEDS[-1], 40):
@@ -124,7 +131,7 @@ def steps_plot(found: list[dict], network: str, rows: int, **_: object) -> figur
     """A computed line a strategy, dashed what one process takes, and circles where DDP was run."""
     times = table_of(found, ALONE).sum(axis=1)
     about = f"A batch of {RANKS * rows} rows on {RANKS} ranks; the circles were run"
-    picture = figures.lines(computed(times[ALONE] / 1e3), "milliseconds", about, log="xy")
+    picture = figures.lines(computed_steps(times[ALONE] / 1e3), "milliseconds", about, log="xy")
     axes, speed = picture.axes, float(network.partition(" ")[0])
     axes.axhline(times[ONE], color=INK, linestyle="dashed", linewidth=1.2)
     axes.text(SPEEDS[-1], times[ONE], ONE, ha="right", va="bottom", size=9)

@@ -5,7 +5,11 @@ from __future__ import annotations
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters import distributed_data_parallel
-from ddp_workbook.experiments.distributed_data_parallel.hooks import CAP, backwards, buckets
+from ddp_workbook.experiments.distributed_data_parallel.hooks import (
+    CAP,
+    backward_passes,
+    buckets_plot,
+)
 
 WIDTH, DEPTH, BATCH = 512, 4, 512  # 3.2 MB of gradients; rows of both ranks together
 NETWORK = "500 Mbit/s, 0.5 ms"
@@ -56,8 +60,8 @@ BUCKET_LINKS = ("300 Mbit/s, 0.5 ms", "1 Gbit/s, 0.5 ms", "1 Gbit/s, 5 ms", "Eth
 def play_buckets() -> ddp_workbook.Play:
     """One backward on two ranks: a slider for the buckets, and one for the network."""
     return ddp_workbook.play(
-        backwards,
-        buckets,
+        backward_passes,
+        buckets_plot,
         stills=[
             {"cap": 25},
             {"cap": 0.1},

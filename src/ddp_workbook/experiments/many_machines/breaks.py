@@ -30,10 +30,12 @@ from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port, loopback_store
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous.api import RendezvousHandler
 
-JOIN = 2.5  # seconds until a node gives up one that will not come, in place of ten minutes
-READ = 1  # seconds until it gives up the store, in place of a minute
-PATIENT = 60  # seconds, both, where all come: a busy machine may take long
-LATE = 0.5  # seconds
+JOIN_TIMEOUT_S = (
+    2.5  # seconds until a node gives up one that will not come, in place of ten minutes
+)
+READ_TIMEOUT_S = 1  # seconds until it gives up the store, in place of a minute
+LONG_TIMEOUT_S = 60  # seconds, both, where all come: a busy machine may take long
+DELAY_S = 0.5  # seconds
 NOTHING, SLOW, ABSENT = "nothing", "it is late", "it never comes"
 NAME, PORT, JOB = "a name that nobody knows", "another port", "another --rdzv-id"
 INTERFACE = "an interface that does not exist"
@@ -50,14 +52,14 @@ ADVICE = {
 }
 GAVE_UP = "gave up"
 HOSTS, GROUP = "waits for the other nodes", "waits for the other ranks"
-TELLING = (  # the first of these that is found says most
+ERROR_PATTERNS = (  # the first of these that is found says most
     r"gai error: [^)]*",
     r"Unable to find (?:addr|interf)[^\n]*",
     r"timed out after \d+ms",
 )
 
 
-class Seen(NamedTuple):
+class JoinTrace(NamedTuple):
     """What one process saw; times in seconds of a clock that all processes share."""
 
     host: str
@@ -74,34 +76,40 @@ def play_hosts() -> ddp_workbook.Play:
         join,
         hosts_plot,
         ranks=lambda hosts, each, **_: hosts * each,
-        stills=[{"breaks": breaks} for breaks in (SLOW, NAME, PORT, INTERFACE, ABSENT)],
+        stills=[{"fault": breaks} for breaks in (SLOW, NAME, PORT, INTERFACE, ABSENT)],
         hosts=ddp_workbook.slider("nodes", (1, 2, 3), 2),
         each=ddp_workbook.slider("ranks a node", (1, 2), 2),
-        breaks=ddp_workbook.choice("what is wrong with the last node", tuple(ADVICE)),
+        fault=ddp_workbook.choice("what is wrong with the last node", tuple(ADVICE)),
     )
 
 
 # In a process: rank r of `launch` plays a rank of node r // each
 
 
-def join(hosts: int, each: int, breaks: str) -> Seen:
+def join(hosts: int, each: int, fault: str) -> JoinTrace:
     """Find the other nodes, as torchrun does, then join the group; what came of it."""
     logging.disable(logging.CRITICAL)  # the error is in what is returned
     store, place, _ = next(dist.rendezvous("env://"))
     name, local = "abc"[place // each], place % each
-    wrong = breaks if place // each == hosts - 1 else NOTHING
+    wrong = fault if place // each == hosts - 1 else NOTHING
     came = start_together(store, hosts * each)
     if wrong == SLOW:
-        time.sleep(LATE)
+        time.sleep(DELAY_S)
         came = time.monotonic()
     with tempfile.TemporaryFile() as log:
         os.dup2(log.fileno(), 2)  # torch prints there what its exceptions leave out
         assigned = rank = None
         try:
-            join_within = PATIENT if breaks in ALL_COME else JOIN
+            join_within = LONG_TIMEOUT_S if fault in ALL_COME else JOIN_TIMEOUT_S
             rank = host_number(store, name, local, hosts, wrong, join_within) * each + local
             assigned = time.monotonic()
-            join_group(store, rank, hosts * each, wrong, JOIN if breaks == INTERFACE else PATIENT)
+            join_group(
+                store,
+                rank,
+                hosts * each,
+                wrong,
+                JOIN_TIMEOUT_S if fault == INTERFACE else LONG_TIMEOUT_S,
+            )
             error = ""
         except Exception as failed:
             if not local:
@@ -109,7 +117,7 @@ def join(hosts: int, each: int, breaks: str) -> Seen:
             log.seek(0)
             error = in_one_line(failed, log.read().decode(errors="replace"))
     end = time.monotonic()
-    return Seen(name, came, assigned or end, end, rank, error)
+    return JoinTrace(name, came, assigned or end, end, rank, error)
 
 
 def join_group(store: dist.Store, rank: int, world_size: int, wrong: str, within: float) -> None:
@@ -171,7 +179,7 @@ def handler_of(
         local_addr=f"host {name}",
         is_host="0",
         join_timeout=join_within,
-        read_timeout=min(READ if wrong == PORT else PATIENT, join_within),
+        read_timeout=min(READ_TIMEOUT_S if wrong == PORT else LONG_TIMEOUT_S, join_within),
         last_call_timeout=1,
     )
     backend, store = create_backend(parameters)
@@ -184,7 +192,7 @@ def handler_of(
 def in_one_line(error: Exception, log: str) -> str:
     """The error's class, and the words that tell what is wrong, which torch hides in its log."""
     text = "\n".join(map(str, (error, error.__cause__ or "", log)))
-    told = next((found[0] for words in TELLING if (found := re.search(words, text))), "")
+    told = next((found[0] for words in ERROR_PATTERNS if (found := re.search(words, text))), "")
     words = told or str(error).partition("\n")[0]
     return f"{type(error).__name__}: {words}".rstrip(": ")
 
@@ -193,7 +201,9 @@ def in_one_line(error: Exception, log: str) -> str:
 
 
 @figures.drawn
-def hosts_plot(of_ranks: Sequence[Seen], each: int, breaks: str, **_: object) -> figures.Picture:
+def hosts_plot(
+    of_ranks: Sequence[JoinTrace], each: int, fault: str, **_: object
+) -> figures.Picture:
     """A lane a process: it waits for the other nodes, then for the group; and what it says."""
     zero = min(seen.came for seen in of_ranks)
     rows: list[tuple] = []
@@ -207,16 +217,16 @@ def hosts_plot(of_ranks: Sequence[Seen], each: int, breaks: str, **_: object) ->
     unit, about = "milliseconds since all nodes were started", "Who waits for whom"
     keys = {HOSTS: pale_look(series_colour(0)), GROUP: pale_look(rank_colour(0))}
     picture = figures.lanes(events, unit, about, by="rank", pale=[HOSTS, GROUP], keys=keys)
-    words = said(of_ranks[::each], breaks)
+    words = outcome_text(of_ranks[::each], fault)
     picture.axes.set_title(words)
     picture.alt += f" {words}".replace("\n", " ")
     return picture
 
 
-def said(of_hosts: Sequence[Seen], breaks: str) -> str:
+def outcome_text(of_hosts: Sequence[JoinTrace], fault: str) -> str:
     """Whether all have met, or each node's error; and what to do."""
     errors = [f"node {seen.host}: {seen.error}" for seen in of_hosts if seen.error]
-    todo = f"What to do: {ADVICE[breaks]}." if ADVICE[breaks] else ""
+    todo = f"What to do: {ADVICE[fault]}." if ADVICE[fault] else ""
     lines = [*(errors or ["All ranks have met."]), todo]
     return "\n".join(line for text in lines for line in textwrap.wrap(text, 80))
 
@@ -243,7 +253,7 @@ NO_ERROR = {
 }
 
 
-def recorded() -> pd.DataFrame:
+def recorded_faults() -> pd.DataFrame:
     """Faults that need nodes of their own, as tests/clusters/record_messages.py recorded them."""
     by_name = {fault["name"]: fault for fault in records()}
     return pd.DataFrame(

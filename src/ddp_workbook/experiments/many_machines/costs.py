@@ -30,15 +30,15 @@ from ddp_workbook.launcher.process_group import set_up
 from ddp_workbook.planning.messages import ddp_buckets
 from ddp_workbook.planning.scaling import (
     FORWARD,
+    BucketTiming,
     Job,
     Ring,
-    Sent,
     Step,
-    crowded,
+    bucket_timings,
     fit_compute,
     fit_ring,
+    oversubscription_of_each,
     predict_step,
-    timeline,
 )
 
 CLASSES, PIXELS = 10, 64
@@ -47,7 +47,7 @@ KEYS = ["part", "ranks", "amount"]
 ETHERNET = (1, 2.5, 10, 25, 100)  # Gbit/s
 
 
-class Work(NamedTuple):
+class Workload(NamedTuple):
     """What the ranks train: a DigitsMLP, its buckets, and what is timed of it.
 
     `rows` are numbers of rows of a rank, `sizes` bytes of all-reduces that are timed alone.
@@ -89,7 +89,7 @@ class Timing(NamedTuple):
 
 
 def timings_of_rank(
-    work: Work, rounds: int, parts: Sequence[str] = (), budget: float = inf
+    work: Workload, rounds: int, parts: Sequence[str] = (), budget: float = inf
 ) -> list[Timing]:
     """Join a group, then time every part of a step in turns; see `Timer.timings`."""
     set_up(bare=False)
@@ -99,7 +99,7 @@ def timings_of_rank(
 class Timer:
     """The model, the optimizer and the tensors of one rank."""
 
-    def __init__(self, work: Work) -> None:
+    def __init__(self, work: Workload) -> None:
         self.work = work
         self.ddp = DistributedDataParallel(work.model(), bucket_cap_mb=work.bucket_cap_mb)
         self.optimizer = torch.optim.SGD(self.ddp.parameters(), lr=0.01)
@@ -152,13 +152,13 @@ class Timer:
 def timed(run: Callable[[], object]) -> tuple[float, float, float]:
     """When it began, its seconds, and the share of them that this thread waited for a core."""
     dist.barrier()  # else a rank that starts early would count the time it waits
-    waited, begun = waiting(), time.perf_counter()
+    waited, begun = core_wait_seconds(), time.perf_counter()
     run()
     seconds = time.perf_counter() - begun
-    return begun, seconds, (waiting() - waited) / seconds
+    return begun, seconds, (core_wait_seconds() - waited) / seconds
 
 
-def waiting() -> float:
+def core_wait_seconds() -> float:
     """Seconds that this thread was ready to run and had no core, so far; nan outside Linux."""
     path = Path(f"/proc/self/task/{threading.get_native_id()}/schedstat")
     try:
@@ -172,7 +172,7 @@ def waiting() -> float:
 
 def measure(
     ranks: Iterable[int] = (1, 2, 3, 4),
-    work: Work = Work(),  # noqa: B008  a NamedTuple cannot change
+    work: Workload = Workload(),  # noqa: B008  a NamedTuple cannot change
     rounds: int = 30,
     parts: Sequence[str] = (),
     budget: float = 2.5,
@@ -209,7 +209,7 @@ def slowest_ranks(of_ranks: Sequence[Sequence[Timing]]) -> pd.DataFrame:
     return table
 
 
-class Fitted(NamedTuple):
+class FittedModel(NamedTuple):
     """The model of this machine, and how far each measurement is from it (a share of it)."""
 
     job: Job
@@ -229,7 +229,11 @@ class Fitted(NamedTuple):
         )
 
 
-def fit(measured: pd.DataFrame, work: Work = Work(), cores: int | None = None) -> Fitted:  # noqa: B008
+def fit(
+    measured: pd.DataFrame,
+    work: Workload = Workload(),  # noqa: B008  a NamedTuple cannot change
+    cores: int | None = None,
+) -> FittedModel:
     """Fit compute, alpha and beta to `measure`'s table; its whole steps are not used."""
     cores = cores or usable_cores()
     parts = {part: table for part, table in measured.groupby("part")}
@@ -238,16 +242,16 @@ def fit(measured: pd.DataFrame, work: Work = Work(), cores: int | None = None) -
     computed = parts["compute"].rename(columns={"amount": "rows"})
     coefficients, off_compute = fit_compute(computed, cores)
     update = parts["update"]
-    once = (update["seconds"] / crowded(update["ranks"], cores)).median()
+    once = (update["seconds"] / oversubscription_of_each(update["ranks"], cores)).median()
     off = pd.concat([sent.assign(residual=off_ring), computed.assign(residual=off_compute)])
     off["amount"] = off["bytes"].fillna(off["rows"]).astype(int)
     job = Job(**coefficients, buckets=work.buckets(), update=float(once), cores=cores)
     residuals = off[[*KEYS, "seconds", "residual"]].reset_index(drop=True)
     alone = computed[computed["ranks"] == computed["ranks"].min()]
-    return Fitted(job, ring, residuals, float(alone["waited"].median()))
+    return FittedModel(job, ring, residuals, float(alone["waited"].median()))
 
 
-def compare_steps(measured: pd.DataFrame, model: Fitted) -> pd.DataFrame:
+def compare_steps(measured: pd.DataFrame, model: FittedModel) -> pd.DataFrame:
     """Whole steps, measured and by the model: ranks, rows of a rank, milliseconds, their ratio."""
     table = measured[measured["part"] == "step"].rename(columns={"amount": "rows"})
     table = table[["ranks", "rows"]].assign(measured=table["seconds"] * 1e3)
@@ -257,15 +261,15 @@ def compare_steps(measured: pd.DataFrame, model: Fitted) -> pd.DataFrame:
     return table.set_index(["ranks", "rows"])
 
 
-def milliseconds(model: Fitted, ranks: int, rows: int) -> float:
+def milliseconds(model: FittedModel, ranks: int, rows: int) -> float:
     """Forward and backward by the model, all-reduces included, as `measure` times a step."""
     step = predict_step(model.job, model.ring, ranks, rows)
     return 1e3 * (step.seconds - step.update)
 
 
 def own_machines(
-    model: Fitted, names_and_bits: Mapping[str, float], ranks: int = 4, rows: int = 128
-) -> dict[str, tuple[Step, list[Sent]]]:
+    model: FittedModel, names_and_bits: Mapping[str, float], ranks: int = 4, rows: int = 128
+) -> dict[str, tuple[Step, list[BucketTiming]]]:
     """The step if each rank had a machine of its own, like this one, on links of so many bit/s.
 
     The wire's seconds come on top of those that this machine takes to copy and add. By name: the
@@ -274,12 +278,12 @@ def own_machines(
     job, steps = replace(model.job, cores=None), {}
     for name, bits in names_and_bits.items():
         ring = Ring(model.ring.alpha, model.ring.beta + 8 / bits)
-        steps[name] = predict_step(job, ring, ranks, rows), timeline(job, ring, ranks, rows)
+        steps[name] = predict_step(job, ring, ranks, rows), bucket_timings(job, ring, ranks, rows)
     return steps
 
 
 @figures.drawn
-def timeline_plot(steps: Mapping[str, tuple[Step, list[Sent]]]) -> figures.Picture:
+def timeline_plot(steps: Mapping[str, tuple[Step, list[BucketTiming]]]) -> figures.Picture:
     """`own_machines`, one below the other: the compute, and under it each all-reduce.
 
     A thin line marks where compute ends: what is right of it makes the step longer.
@@ -300,7 +304,7 @@ def timeline_plot(steps: Mapping[str, tuple[Step, list[Sent]]]) -> figures.Pictu
     return picture
 
 
-def by_ethernet(model: Fitted, ranks: int = 4, rows: int = 128) -> pd.DataFrame:
+def by_ethernet(model: FittedModel, ranks: int = 4, rows: int = 128) -> pd.DataFrame:
     """The same for the usual rates of Ethernet: Gbit/s, milliseconds, and how much longer a step is
     than its compute."""
     names_and_bits = {f"{gbit:g}": gbit * 1e9 for gbit in ETHERNET}
@@ -316,7 +320,7 @@ def by_ethernet(model: Fitted, ranks: int = 4, rows: int = 128) -> pd.DataFrame:
     return pd.DataFrame.from_dict(rows_of, orient="index").rename_axis("Gbit/s").round(1)
 
 
-def worst_residuals(model: Fitted) -> pd.DataFrame:
+def worst_residuals(model: FittedModel) -> pd.DataFrame:
     """For each part the median and the largest residual, as shares of what the model says."""
     off = model.residuals.assign(off=model.residuals["residual"].abs()).groupby("part")["off"]
     return off.agg(timings="count", median="median", largest="max").round(2)

@@ -9,12 +9,12 @@ import pandas as pd
 
 from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.many_machines.launchers import CHECKOUT
-from ddp_workbook.notebook.display import Said
+from ddp_workbook.notebook.display import PlainText
 
 JOB_SCRIPTS = CHECKOUT / "job_scripts"
 ENDINGS = {"sbatch": ".slurm", "qsub": ".pbs"}
 WATCH = {"sbatch": "squeue --me", "qsub": "qstat -u $USER"}
-PATIENCE = 60  # seconds; a busy scheduler answers late
+TIMEOUT_S = 60  # seconds; a busy scheduler answers late
 
 
 def job_script(name: str) -> Path:
@@ -40,7 +40,7 @@ LINES = {  # what it is for: where it stands in a script for Slurm, and in one f
 }
 
 
-def side_by_side(job: str) -> pd.DataFrame:
+def directives_table(job: str) -> pd.DataFrame:
     """What the job's two scripts say in other words: a row a purpose, a column a scheduler."""
     scripts = [job_script(job + ending).read_text(encoding="utf-8") for ending in ENDINGS.values()]
     return pd.DataFrame(
@@ -53,7 +53,7 @@ def side_by_side(job: str) -> pd.DataFrame:
     )
 
 
-def submit(job: str, really: bool = False) -> Said:
+def submit(job: str, confirm: bool = False) -> PlainText:
     """Submit the script of `job` to this machine's scheduler, or say what would be typed.
 
     Only with `really` does anything happen. Raises WorkbookError with the scheduler's own words if
@@ -62,23 +62,23 @@ def submit(job: str, really: bool = False) -> Said:
     command = next(filter(shutil.which, ENDINGS), None)
     if command is None:
         lines = " or  ".join(f"{word} {job}{ending}" for word, ending in ENDINGS.items())
-        return Said(
+        return PlainText(
             "This machine has neither sbatch nor qsub, so nothing can be submitted here. On a "
             f"login node of your cluster:\n  cd job_scripts\n  {lines}"
         )
     script = job_script(f"{job}{ENDINGS[command]}").name
-    if not really:
-        return Said(
+    if not confirm:
+        return PlainText(
             "Nothing was submitted. With SUBMIT = True this cell would type:\n"
             f"  cd job_scripts\n  {command} {script}"
         )
     try:
         done = subprocess.run(
-            [command, script], cwd=JOB_SCRIPTS, capture_output=True, text=True, timeout=PATIENCE
+            [command, script], cwd=JOB_SCRIPTS, capture_output=True, text=True, timeout=TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
-        words = f"{command} has not answered for {PATIENCE} s. Look with `{WATCH[command]}` "
+        words = f"{command} has not answered for {TIMEOUT_S} s. Look with `{WATCH[command]}` "
         raise WorkbookError(words + "whether the job is there before you try again.") from None
     if done.returncode != 0:
         raise WorkbookError(f"{command} refuses {script}: {(done.stderr or done.stdout).strip()}")
-    return Said(f"{done.stdout.strip()}\nWatch it: {WATCH[command]}")
+    return PlainText(f"{done.stdout.strip()}\nWatch it: {WATCH[command]}")

@@ -24,9 +24,9 @@ from ddp_workbook.results import read_results
 CHECKOUT = Path(__file__).parents[4]
 PROGRAM = CHECKOUT / "src" / "ddp_workbook" / "chapters" / "many_machines.py"
 RECORDED = CHECKOUT / "data" / "many_machines"
-LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
+TIMEOUT_S = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
 # What torchrun tells a rank, in the order of the page.
-TOLD = (
+RANK_VARIABLES = (
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT"),
 )
@@ -35,7 +35,7 @@ STARTED_BY = {
     "PBS": "PBS script, by Slurm's qsub (recorded)",
 }
 # torch then says when an agent joins, and when a worker reaches the store.
-TALKATIVE = {"LOGLEVEL": "INFO", "TORCH_CPP_LOG_LEVEL": "INFO"}
+VERBOSE_LOGGING = {"LOGLEVEL": "INFO", "TORCH_CPP_LOG_LEVEL": "INFO"}
 
 
 def on_hosts(
@@ -44,7 +44,7 @@ def on_hosts(
     ranks: int = 2,
     delay: float = 1.0,
     quiet: bool = False,
-    timeout: float = LIMIT,
+    timeout: float = TIMEOUT_S,
 ) -> dict[str, AgentRun]:
     """Run the chapter's program by one torchrun a pretend node, `ranks` ranks on each.
 
@@ -61,13 +61,13 @@ def on_hosts(
         dict.fromkeys(names, line),
         timeout=timeout,
         delays=delays,
-        environment=TALKATIVE,
+        environment=VERBOSE_LOGGING,
         quiet=quiet,
     )
 
 
 def on_one_host(
-    *words: str, ranks: int = 2, quiet: bool = False, timeout: float = LIMIT
+    *words: str, ranks: int = 2, quiet: bool = False, timeout: float = TIMEOUT_S
 ) -> AgentRun:
     """Run the chapter's program by a single torchrun."""
     line = ["--standalone", "--nproc-per-node", str(ranks), "--tee", "3", program(), *words]
@@ -82,7 +82,7 @@ def program() -> str:
 def environment_table(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
     """A row a rank: its node, and what torchrun put into its environment."""
     rows = [
-        {"node": host, **{name: variables.get(name, "") for name in TOLD}}
+        {"node": host, **{name: variables.get(name, "") for name in RANK_VARIABLES}}
         for host, run in runs.items()
         for _, variables in sorted(run.environments.items())
     ]
@@ -121,13 +121,13 @@ def every_launcher(results: Path, started_by: Sequence[str]) -> pd.DataFrame:
     here.insert(0, "started by", list(started_by))
     jobs = [
         {"started by": STARTED_BY[name]} | {column: run["row"][column] for column in columns}
-        for name, run in recorded()["runs"].items()
+        for name, run in recorded_jobs()["runs"].items()
     ]
     table = pd.concat([here, pd.DataFrame(jobs)], ignore_index=True)
     return table.rename(columns={"hosts": "nodes"})
 
 
-def recorded() -> dict:
+def recorded_jobs() -> dict:
     """The runs under schedulers: {"about": where and when, "runs": {"Slurm": …, "PBS": …}}."""
     return json.loads((RECORDED / "launchers.json").read_text(encoding="utf-8"))
 
@@ -136,7 +136,7 @@ def recorded_environment(scheduler: str) -> pd.DataFrame:
     """What the ranks of the recorded job saw, the scheduler's own numbers included."""
     names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "MASTER_ADDR"]
     names += {"Slurm": ["SLURM_PROCID", "SLURM_NTASKS"], "PBS": []}[scheduler]
-    return pd.DataFrame(recorded()["runs"][scheduler]["environment"])[names]
+    return pd.DataFrame(recorded_jobs()["runs"][scheduler]["environment"])[names]
 
 
 # When nodes and ranks have met
@@ -145,20 +145,20 @@ def recorded_environment(scheduler: str) -> pd.DataFrame:
 STARTS, WAITS, WORKS = "starts Python", "waits for the others", "works"
 
 
-class Meeting(NamedTuple):
+class RendezvousTimes(NamedTuple):
     """When nodes and ranks met; times in seconds since the first torchrun was started.
 
     `stays` has a row for each bar: host, rank (nan for the torchrun itself), what (STARTS, WAITS or
     WORKS), start and end.
     """
 
-    stays: pd.DataFrame
-    ranks_given: float  # when the last torchrun knew its ranks
+    intervals: pd.DataFrame
+    ranks_assigned: float  # when the last torchrun knew its ranks
     group_met: float  # when rank 0 printed what all ranks had told it
     store_host: str  # whose torchrun kept the store
 
 
-def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
+def rendezvous(runs: Mapping[str, AgentRun]) -> RendezvousTimes:
     """Read from the logs of a run on several nodes when who waited for whom.
 
     Raises WorkbookError if a torchrun failed: there is nothing to read then.
@@ -186,13 +186,13 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> Meeting:
             there = min(connected, met)  # --tee is a little late, and not for all lines alike
             rank = int(variables["RANK"])
             stays += [
-                (host, rank, STARTS, run.born[local_rank] - zero, there),
+                (host, rank, STARTS, run.worker_start_times[local_rank] - zero, there),
                 (host, rank, WAITS, there, met),
                 (host, rank, WORKS, met, ends),
             ]
     store = next(host for host, run in runs.items() if run.listens)
     table = pd.DataFrame(stays, columns=["host", "rank", "what", "start", "end"])
-    return Meeting(table, max(given), met, store)
+    return RendezvousTimes(table, max(given), met, store)
 
 
 def _roll_call(runs: Mapping[str, AgentRun]) -> float:
@@ -212,7 +212,7 @@ def _when(run: AgentRun, words: str, local_rank: int | None = None) -> float:
 
 
 @figures.drawn
-def rendezvous_plot(meeting: Meeting) -> figures.Picture:
+def rendezvous_plot(meeting: RendezvousTimes) -> figures.Picture:
     """A lane for each torchrun and for each rank: starting, waiting, working, in seconds."""
     stays, ranks_given, group_met, store_host = meeting
 

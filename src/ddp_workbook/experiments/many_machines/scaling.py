@@ -14,7 +14,7 @@ from ddp_workbook.experiments.many_machines.launchers import RECORDED
 from ddp_workbook.results import read_results
 
 STUDY = RECORDED / "scaling.csv"
-OWN = JOB_SCRIPTS / "results.csv"
+OWN_RESULTS = JOB_SCRIPTS / "results.csv"
 MODEL = ["program", "device", "width", "depth"]  # runs that may be compared are alike in these
 
 
@@ -57,7 +57,7 @@ def recorded_study() -> dict[str, pd.DataFrame]:
     return scaling(read_results(STUDY))
 
 
-def own_study(path: Path = OWN) -> dict[str, pd.DataFrame]:
+def own_study(path: Path = OWN_RESULTS) -> dict[str, pd.DataFrame]:
     """The tables of the reader's own jobs; empty where none ran, or not with several sizes."""
     if not path.exists():
         return {}
@@ -67,7 +67,7 @@ def own_study(path: Path = OWN) -> dict[str, pd.DataFrame]:
         return {}
 
 
-def side_by_side(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def joined_table(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The tables as one, with their names in a column, and numbers as words."""
     joined = pd.concat(tables, names=["scaling", None]).reset_index(level=0)
     digits = {"samples_per_second": "{:.0f}", "speed-up": "{:.2f}", "efficiency": "{:.2f}"}
@@ -103,7 +103,7 @@ def scaling_plot(tables: Mapping[str, pd.DataFrame]) -> figures.Picture:
     return picture
 
 
-def own_picture() -> figures.Picture | str:
+def own_study_plot() -> figures.Picture | str:
     """The picture of the reader's own study, or that there is none yet."""
     own = own_study()
     return scaling_plot(own) if own else "no study of your own yet"

@@ -11,18 +11,18 @@ import pandas as pd
 from ddp_workbook import figures
 from ddp_workbook.figures.palette import FAINT, INK, rank_marker, series_colour
 from ddp_workbook.planning.hardware import (
-    BETWEEN,
     COMPUTE_SHARE,
     GBIT,
     GPUS,
-    INSIDE,
+    INTER_NODE_LINKS,
+    INTRA_NODE_LINKS,
     LINK_SHARE,
     NETWORK_STEP,
     named,
 )
 from ddp_workbook.planning.scaling import (
     Job,
-    Network,
+    NetworkModel,
     Ring,
     TwoLevels,
     strong_scaling,
@@ -39,14 +39,15 @@ RANKS = tuple(2**power for power in range(11))  # 1 to 1,024
 # One 100 Gbit port for each GPU, and no faster link beside it: the ring of the formulas.
 FLAT = Ring(NETWORK_STEP, 1 / (LINK_SHARE * 100 * GBIT))
 NETWORKS = {
-    f"{between}, one port per {'node' if named(BETWEEN, between).per_node else 'GPU'}": TwoLevels(
-        Cluster(named(INSIDE, H100.inside), named(BETWEEN, between))
+    f"{link.name}, one port per {'node' if link.per_node else 'GPU'}": TwoLevels(
+        Cluster(named(INTRA_NODE_LINKS, H100.inside), link)
     )
-    for between in ("InfiniBand NDR", "Ethernet 100G", "Ethernet 25G")
+    for link in INTER_NODE_LINKS
+    if link.name in ("InfiniBand NDR", "Ethernet 100G", "Ethernet 25G")
 }
 
 
-class Published(NamedTuple):
+class PublishedScaling(NamedTuple):
     """Somebody's weak scaling: throughput of a GPU at two sizes, as they published it."""
 
     what: str
@@ -61,8 +62,8 @@ class Published(NamedTuple):
 
 
 PUBLISHED = (
-    Published("DDP, A100", "NERSC, SC25 tutorial", (4, 64), (203 / 4, 2550 / 64)),
-    Published("FSDP, Llama 8B, H100", "torchtitan, benchmarks", (8, 128), (5762, 5605)),
+    PublishedScaling("DDP, A100", "NERSC, SC25 tutorial", (4, 64), (203 / 4, 2550 / 64)),
+    PublishedScaling("FSDP, Llama 8B, H100", "torchtitan, benchmarks", (8, 128), (5762, 5605)),
 )
 
 
@@ -78,7 +79,7 @@ def gpu_job(parameters: float = PARAMETERS, bucket: float = 25 * 2**20) -> Job:
     return Job(fixed=0.0, per_row=seconds, buckets=buckets)
 
 
-def weak_to_1024(networks: Mapping[str, Network] = NETWORKS) -> pd.DataFrame:
+def weak_scaling_table(networks: Mapping[str, NetworkModel] = NETWORKS) -> pd.DataFrame:
     """Weak scaling of `gpu_job` with ROWS sequences a GPU, on each network; see `weak_scaling`."""
     tables = [
         weak_scaling(gpu_job(), network, ROWS, RANKS).assign(network=name)
@@ -87,7 +88,7 @@ def weak_to_1024(networks: Mapping[str, Network] = NETWORKS) -> pd.DataFrame:
     return pd.concat(tables, ignore_index=True)
 
 
-def strong_to_1024(
+def strong_scaling_tables(
     batch: int = 1024, buckets_in_mib: Iterable[int] = (25,)
 ) -> tuple[dict[str, pd.DataFrame], dict[str, float]]:
     """Strong scaling of `gpu_job` on FLAT with a batch of so many sequences, for each bucket size.
@@ -101,8 +102,8 @@ def strong_to_1024(
     return tables, {name: turning_point(job, FLAT, batch) for name, job in jobs.items()}
 
 
-def shortest(tables: Mapping[str, pd.DataFrame]) -> dict[str, int]:
-    """By name: the number of GPUs of a table of `strong_to_1024` with the shortest step."""
+def fastest_gpu_counts(tables: Mapping[str, pd.DataFrame]) -> dict[str, int]:
+    """By name: the number of GPUs of a table of `strong_scaling_tables` with the shortest step."""
     return {name: int(table["ranks"][table["seconds"].idxmin()]) for name, table in tables.items()}
 
 
@@ -116,7 +117,7 @@ def published() -> pd.DataFrame:
 @figures.drawn
 def weak_plot() -> figures.Picture:
     """Efficiency against ranks, a line a network (by the model), and what others have published."""
-    weak, measured = weak_to_1024(), published()
+    weak, measured = weak_scaling_table(), published()
     table = weak.pivot(index="ranks", columns="network", values="efficiency")[list(NETWORKS)]
     table.columns = [f"model: {network}" for network in table]
     table = table.rename_axis("GPUs; each computes as much as one GPU alone")
@@ -148,7 +149,7 @@ def strong_plot(
 ) -> figures.Picture:
     """Seconds of a step against ranks, a line a table, marked where a step is shortest.
 
-    `scaling` and `turning` are what `strong_to_1024` returns.
+    `scaling` and `turning` are what `strong_scaling_tables` returns.
     """
     seconds = {name: table.set_index("ranks")["seconds"] for name, table in scaling.items()}
     first = next(iter(seconds.values()))

@@ -87,17 +87,17 @@ def try_operations(backend: str, kind: str) -> dict[str, str]:
 
 # The table of PyTorch's documentation, torch.distributed, "Backends", read in November 2026. There
 # mpi's GPU column has question marks: it depends on the MPI that PyTorch was built against.
-EVERY = dict.fromkeys(["send, recv", *COLLECTIVES], "yes")
+ALL_SUPPORTED = dict.fromkeys(["send, recv", *COLLECTIVES], "yes")
 DOCUMENTED = {
-    ("gloo", "cpu"): EVERY,
-    ("gloo", "cuda"): EVERY | {"send, recv": "no", "barrier": "no"},
-    ("nccl", "cuda"): EVERY,
-    ("mpi", "cpu"): EVERY | {"reduce_scatter": "no"},
-    ("xccl", "xpu"): EVERY,
+    ("gloo", "cpu"): ALL_SUPPORTED,
+    ("gloo", "cuda"): ALL_SUPPORTED | {"send, recv": "no", "barrier": "no"},
+    ("nccl", "cuda"): ALL_SUPPORTED,
+    ("mpi", "cpu"): ALL_SUPPORTED | {"reduce_scatter": "no"},
+    ("xccl", "xpu"): ALL_SUPPORTED,
 }
 
 
-def what_backends_can() -> pd.DataFrame:
+def backend_support_table() -> pd.DataFrame:
     """A row for each operation; a column for each backend, tried here or as documented."""
     columns = {}
     for (backend, kind), documented in DOCUMENTED.items():
@@ -107,7 +107,7 @@ def what_backends_can() -> pd.DataFrame:
             columns[f"{backend}, {kind}: tried here"] = found
         else:
             columns[f"{backend}, {kind}: documented"] = documented
-    table = pd.DataFrame(columns, index=list(EVERY)).fillna("")
+    table = pd.DataFrame(columns, index=list(ALL_SUPPORTED)).fillna("")
     return table.rename_axis("operation").reset_index()
 
 

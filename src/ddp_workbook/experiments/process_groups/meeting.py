@@ -20,12 +20,12 @@ from ddp_workbook.launcher.launch import launch
 from ddp_workbook.rank_colours import rank_colour
 
 
-def pairs(met: Sequence[Met]) -> set[tuple[int, int]]:
+def connected_pairs(traces: Sequence[RendezvousTrace]) -> set[tuple[int, int]]:
     """The pairs of ranks between which there is a connection, the smaller rank first."""
-    owner = {own: rank for rank, one in enumerate(met) for own, _ in one.after}
+    owner = {own: rank for rank, one in enumerate(traces) for own, _ in one.after}
     return {
         (min(rank, owner[other]), max(rank, owner[other]))
-        for rank, one in enumerate(met)
+        for rank, one in enumerate(traces)
         for _, other in one.after
         if other in owner
     }
@@ -84,7 +84,7 @@ def join(init_method: str) -> dict[str, int]:
     return {"sum": total.item(), "connections": found}
 
 
-def ways_to_meet(ways: Sequence[str], ranks: int = 4) -> pd.DataFrame:
+def init_methods_table(ways: Sequence[str], ranks: int = 4) -> pd.DataFrame:
     """A row for each way: what every rank found, and how many connections each of them had."""
     rows = []
     for way in ways:
@@ -109,7 +109,7 @@ def interfaces() -> pd.DataFrame:
     )
 
 
-def listen_by(interface: str) -> str:
+def listen_address(interface: str) -> str:
     """Join a group by this interface; the address at which this rank then listens."""
     os.environ["GLOO_SOCKET_IFNAME"] = interface
     dist.init_process_group("gloo")
@@ -118,12 +118,12 @@ def listen_by(interface: str) -> str:
     return next(one.laddr.ip for one in found if one.status == "LISTEN")
 
 
-def gloo_by(names: Sequence[str]) -> pd.DataFrame:
+def gloo_interfaces_table(names: Sequence[str]) -> pd.DataFrame:
     """A row for each value of GLOO_SOCKET_IFNAME: where the ranks listen, or what gloo says."""
 
     def outcome(name: str) -> str:
         try:
-            return f"listens at {launch(listen_by, name, ranks=2)[0]}"
+            return f"listens at {launch(listen_address, name, ranks=2)[0]}"
         except RankFailed as failed:
             return failed.reason.partition("] ")[2].strip() or failed.reason
 
@@ -154,23 +154,23 @@ class RecordingStore(dist.Store):
         self.store = store
         self.calls: list[tuple[str, str, float, float]] = []
 
-    def recorded(self, what: str, key: str, call: Callable, *arguments: Any) -> Any:
+    def record_call(self, what: str, key: str, call: Callable, *arguments: Any) -> Any:
         start = time.monotonic()  # a clock that all processes of a machine share
         result = call(*arguments)
         self.calls.append((what, key, start, time.monotonic()))
         return result
 
     def set(self, key, value):
-        return self.recorded("set", key, self.store.set, key, value)
+        return self.record_call("set", key, self.store.set, key, value)
 
     def get(self, key):
-        return self.recorded("get", key, self.store.get, key)
+        return self.record_call("get", key, self.store.get, key)
 
     def wait(self, keys, *limit):
-        return self.recorded("wait", keys[0], self.store.wait, keys, *limit)
+        return self.record_call("wait", keys[0], self.store.wait, keys, *limit)
 
 
-class Met(NamedTuple):
+class RendezvousTrace(NamedTuple):
     """What one rank saw of a meeting: its calls of the store, and its TCP connections.
 
     Connections are pairs (own port, the other side's port): `before` the group was made, and
@@ -182,7 +182,7 @@ class Met(NamedTuple):
     after: list[tuple[int, int]]
 
 
-def meet() -> Met:
+def record_rendezvous() -> RendezvousTrace:
     """Join the group over gloo, and record what this rank asks of the store."""
     store, rank, world_size = next(dist.rendezvous("env://"))
     before = connections()
@@ -192,7 +192,7 @@ def meet() -> Met:
     dist.barrier()  # now all have connected
     after = connections()
     dist.barrier()  # no rank leaves while another one still counts
-    return Met(calls, before, after)
+    return RendezvousTrace(calls, before, after)
 
 
 def connections() -> list[tuple[int, int]]:
@@ -201,18 +201,18 @@ def connections() -> list[tuple[int, int]]:
     return [(one.laddr.port, one.raddr.port) for one in found if one.status == "ESTABLISHED"]
 
 
-def events(met: Sequence[Met]) -> Iterator[StoreEvent]:
+def events(traces: Sequence[RendezvousTrace]) -> Iterator[StoreEvent]:
     """What gloo asked of the store. The last part of a key is the rank whose address it is."""
-    for rank, one in enumerate(met):
+    for rank, one in enumerate(traces):
         for what, key, start, end in one.calls:
             yield StoreEvent(rank, what, int(key.rsplit("/", 1)[-1]), start, end)
 
 
-def calls_of(met: Met) -> pd.DataFrame:
+def calls_of(traces: RendezvousTrace) -> pd.DataFrame:
     """One rank's calls of the store, in order, and how long each took."""
     return pd.DataFrame(
         {"call": what, "key": key, "milliseconds": f"{1e3 * (end - start):.1f}"}
-        for what, key, start, end in met.calls
+        for what, key, start, end in traces.calls
     )
 
 
@@ -233,10 +233,10 @@ def store_plot(events: Iterable[StoreEvent]) -> figures.Picture:
     written = {event.owner: event.start for event in events if event.what == "set"}
     last = 1e3 * (max(event.end for event in events) - began)
     rows: list[tuple] = []
-    looks: dict[str, figures.Look] = {ANSWERS: {"facecolor": tint(series_colour(0))}}
+    looks: dict[str, figures.FillStyle] = {ANSWERS: {"facecolor": tint(series_colour(0))}}
     for event in events:
         start, end = 1e3 * (event.start - began), 1e3 * (event.end - began)
-        there = start + 1e3 * waiting(event, written)
+        there = start + 1e3 * seconds_waited(event, written)
         lane, what = f"rank {event.rank}", f"rank {event.owner} has not written yet"
         if there > start:
             looks[what] = pale_look(rank_colour(event.owner))
@@ -266,8 +266,8 @@ def _words(events: Sequence[StoreEvent], written: Mapping[int, float]) -> str:
     parts = []
     for rank in sorted({event.rank for event in events}):
         own = [event for event in events if event.rank == rank]
-        longest = max(own, key=lambda event: waiting(event, written))
-        if seconds := waiting(longest, written):
+        longest = max(own, key=lambda event: seconds_waited(event, written))
+        if seconds := seconds_waited(longest, written):
             parts.append(f"rank {rank} for rank {longest.owner}, {1e3 * seconds:.0f} ms")
         else:
             parts.append(f"rank {rank} for nobody")
@@ -277,7 +277,7 @@ def _words(events: Sequence[StoreEvent], written: Mapping[int, float]) -> str:
     )
 
 
-def waiting(event: StoreEvent, written: Mapping[int, float]) -> float:
+def seconds_waited(event: StoreEvent, written: Mapping[int, float]) -> float:
     """Seconds of this call before its value was written; `written`: when each `set` began."""
     if event.what == "set" or event.owner not in written:
         return 0.0

@@ -10,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from ddp_workbook import figures
-from ddp_workbook.experiments import who
+from ddp_workbook.experiments import print_environment
 from ddp_workbook.experiments.process_groups.meshes import rank_box
 from ddp_workbook.figures.palette import INK, series_colour, tint
 from ddp_workbook.launcher.agents import AgentRun, run_agents
@@ -20,40 +20,40 @@ LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in
 NUMBERS = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
 BOX = (0.98, 0.8)  # inches: the place of one rank
 PER_ROW = 7  # ranks of a node in one line
-STARTS: figures.Look = {"linewidth": 1.3}
-ASKS: figures.Look = {"linewidth": 1.2, "linestyle": (0, (1, 2))}
+STARTS: figures.FillStyle = {"linewidth": 1.3}
+STORE_LINE: figures.FillStyle = {"linewidth": 1.2, "linestyle": (0, (1, 2))}
 AGENT = {"facecolor": tint(series_colour(0), 0.18), "edgecolor": series_colour(0)}
 
 
 def on_nodes(gpus: Sequence[int]) -> dict[str, AgentRun]:
-    """Run who.py by one torchrun a pretend node, with gpus[i] ranks on node i."""
-    meeting = [f"--master-addr={LOOPBACK}", f"--master-port={free_port()}"]
+    """Run print_environment.py by one torchrun a pretend node, with gpus[i] ranks on node i."""
+    rendezvous_args = [f"--master-addr={LOOPBACK}", f"--master-port={free_port()}"]
     lines = {
         f"node {node}": [
             *(f"--nnodes={len(gpus)}", f"--node-rank={node}", f"--nproc-per-node={count}"),
-            *(*meeting, "--tee=3", os.path.relpath(who.__file__)),
+            *(*rendezvous_args, "--tee=3", os.path.relpath(print_environment.__file__)),
         ]
         for node, count in enumerate(gpus)
     }
     return run_agents(lines, timeout=LIMIT, quiet=True)
 
 
-def told(run: AgentRun) -> list[dict[str, str]]:
-    """What each rank of this torchrun was told, as who.py printed it."""
+def rank_environments(run: AgentRun) -> list[dict[str, str]]:
+    """What each rank of this torchrun was told, as print_environment.py printed it."""
     return [json.loads(line.text) for line in run.lines if line.text.startswith('{"RANK"')]
 
 
 def environment(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
     """A row a rank, in the order of the ranks: the variables that torchrun has set."""
-    rows = [one for run in runs.values() for one in told(run)]
+    rows = [one for run in runs.values() for one in rank_environments(run)]
     frame = pd.DataFrame(rows).astype(dict.fromkeys(NUMBERS, int))
     columns = [*NUMBERS, "MASTER_ADDR", "MASTER_PORT"]
     return frame[columns].sort_values("RANK", ignore_index=True)
 
 
-def keeper(runs: Mapping[str, AgentRun]) -> int:
+def store_node(runs: Mapping[str, AgentRun]) -> int:
     """The number of the node whose torchrun keeps the store: it listens at MASTER_PORT."""
-    port = int(told(next(iter(runs.values())))[0]["MASTER_PORT"])
+    port = int(rank_environments(next(iter(runs.values())))[0]["MASTER_PORT"])
     (found,) = (
         node
         for node, run in enumerate(runs.values())
@@ -82,10 +82,16 @@ def devices(of_ranks: pd.DataFrame) -> pd.DataFrame:
 
 def ports_by_default() -> pd.DataFrame:
     """Where the store was, for command lines that say nothing of a port: a row each."""
-    lines = {"torchrun who.py": [], "torchrun --standalone who.py": ["--standalone"]}
-    words = {line: [*own, "--tee=3", os.path.relpath(who.__file__)] for line, own in lines.items()}
+    lines = {
+        "torchrun print_environment.py": [],
+        "torchrun --standalone print_environment.py": ["--standalone"],
+    }
+    words = {
+        line: [*own, "--tee=3", os.path.relpath(print_environment.__file__)]
+        for line, own in lines.items()
+    }
     runs = run_agents(words, timeout=LIMIT, quiet=True)
-    found = {line: told(run)[0] for line, run in runs.items()}
+    found = {line: rank_environments(run)[0] for line, run in runs.items()}
     return pd.DataFrame(
         {"command": line, "MASTER_ADDR": one["MASTER_ADDR"], "MASTER_PORT": one["MASTER_PORT"]}
         for line, one in found.items()
@@ -137,8 +143,8 @@ def agents_plot(of_ranks: pd.DataFrame, store: int) -> figures.Picture:
                 asking.append((x + 0.58, y + 0.08))
             rank_box(axes, (x, y), (1, 1), rank, f"rank {rank}", f"local {local}")
         for one in asking:
-            axes.plot(*zip(one, at, strict=True), color=INK, zorder=0, **ASKS)
-    for words, look in {"has started": STARTS, "knows the store's address": ASKS}.items():
+            axes.plot(*zip(one, at, strict=True), color=INK, zorder=0, **STORE_LINE)
+    for words, look in {"has started": STARTS, "knows the store's address": STORE_LINE}.items():
         axes.plot([], [], color=INK, label=words, **look)
     axes.legend(loc="lower left", ncols=2)
     parts = []

@@ -43,7 +43,7 @@ def write_and_read(folder: Path, barrier: bool) -> str:
     return found
 
 
-def read_with_and_without() -> pd.DataFrame:
+def read_with_and_without_barrier() -> pd.DataFrame:
     """What each of two ranks finds, without a barrier and with one."""
     found = {
         words: launch(write_and_read, new_folder(), barrier, ranks=2)

@@ -10,15 +10,15 @@ from torch.utils.data import DataLoader, DistributedSampler
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.experiments.samplers.samples import microscope_plot, sample_table
+from ddp_workbook.experiments.samplers.assignments import assignment_plot, sample_table
 from ddp_workbook.launcher.launch import launch
 
 
-def play_dealing() -> ddp_workbook.Play:
+def play_index_sharding() -> ddp_workbook.Play:
     """Two epochs of a loader on each rank, with controls for the sampler and the loader."""
     return ddp_workbook.play(
-        received,
-        received_plot,
+        loaded_samples,
+        loaded_samples_plot,
         ranks=ddp_workbook.slider("ranks", range(1, 7), 4),
         stills=[
             {"shuffle": False},
@@ -36,7 +36,7 @@ def play_dealing() -> ddp_workbook.Play:
     )
 
 
-def received(
+def loaded_samples(
     samples: int, epochs: int = 1, set_epoch: bool = True, batch_size: int = 2, **of_sampler
 ) -> list:
     """For each epoch, the samples that this rank's loader gave out, in order."""
@@ -52,24 +52,24 @@ def received(
 
 
 @figures.drawn
-def received_plot(
+def loaded_samples_plot(
     of_ranks: list[list[list[int]]], samples: int, batch_size: int, **_: object
 ) -> figures.Picture:
     """Who got which of the samples, in which step; how many came twice, and which never came."""
     epochs = dict(enumerate(zip(*of_ranks, strict=True)))
-    words = "\n".join(f"epoch {epoch}: {counted(epochs[epoch], samples)}" for epoch in epochs)
+    words = "\n".join(f"epoch {epoch}: {epoch_summary(epochs[epoch], samples)}" for epoch in epochs)
     table = sample_table(epochs)
     if table.empty:
         axes = figures.sheet(figures.WIDTH, 1)
         axes.text(0.1, 0.5, words, va="center")
         return figures.Picture(axes.figure, f"No rank got a sample. {words}.")
-    picture = microscope_plot(table, batch_size)
+    picture = assignment_plot(table, batch_size)
     picture.figure.suptitle(words, x=0.01, ha="left", size=10, weight="bold")
     picture.alt += f" {words}.".replace("\n", "; ")
     return picture
 
 
-def counted(shares: Sequence[Sequence[int]], samples: int) -> str:
+def epoch_summary(shares: Sequence[Sequence[int]], samples: int) -> str:
     """How many samples were given out in an epoch, how many repeated, and which were left out."""
     given = [sample for share in shares for sample in share]
     never = sorted(set(range(samples)) - set(given))
@@ -77,16 +77,16 @@ def counted(shares: Sequence[Sequence[int]], samples: int) -> str:
     return f"{len(given)} given out, {len(given) - len(set(given))} repeated; left out: {missing}"
 
 
-def dealt(samples: int, ranks: int, **arguments) -> pd.DataFrame:
+def assignment_table(samples: int, ranks: int, **arguments) -> pd.DataFrame:
     """A row for each sample that a rank received: epoch, rank, place, sample.
 
-    The arguments are those of `received`.
+    The arguments are those of `loaded_samples`.
     """
-    of_ranks = launch(received, samples, ranks=ranks, **arguments)
+    of_ranks = launch(loaded_samples, samples, ranks=ranks, **arguments)
     return sample_table(dict(enumerate(zip(*of_ranks, strict=True))))
 
 
-def shares(sizes: list[int], ranks: int) -> pd.DataFrame:
+def padding_table(sizes: list[int], ranks: int) -> pd.DataFrame:
     """For data sets of these sizes, what all `ranks` get together: padded, and with drop_last."""
     rows = []
     for size in sizes:

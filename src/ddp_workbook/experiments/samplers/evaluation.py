@@ -11,7 +11,7 @@ from ddp_workbook.chapters.samplers import accuracy_over_ranks
 from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.launcher.launch import launch
 
-TESTED = 21  # digits: a multiple of 1 and of 3, not of 2 or 4
+TEST_DIGITS = 21  # digits: a multiple of 1 and of 3, not of 2 or 4
 
 
 def wrong_ones_first(weights: dict) -> DigitsDataset:
@@ -21,8 +21,8 @@ def wrong_ones_first(weights: dict) -> DigitsDataset:
     with torch.no_grad():
         right = model(digits.images).argmax(dim=1) == digits.labels
     start = next(i for i in range(len(right)) if not right[i] and not right[i + 1])
-    digits.images = digits.images[start:][:TESTED]
-    digits.labels = digits.labels[start:][:TESTED]
+    digits.images = digits.images[start:][:TEST_DIGITS]
+    digits.labels = digits.labels[start:][:TEST_DIGITS]
     return digits
 
 

@@ -7,7 +7,7 @@ import pandas as pd
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.experiments.samplers.samples import sample_table
+from ddp_workbook.experiments.samplers.assignments import sample_table
 from ddp_workbook.launcher.launch import launch
 
 SAMPLES = 24
@@ -42,7 +42,7 @@ def some_batches(skip: int, stop: int | None = None) -> list[int]:
     return samples
 
 
-def stopped(case: Stop) -> pd.DataFrame:
+def samples_around_stop(case: Stop) -> pd.DataFrame:
     """Who got which sample before the stop, after it, and together."""
     before = launch(some_batches, 0, case.steps, ranks=case.ranks)
     after = launch(some_batches, case.skip, ranks=case.new_ranks)
@@ -50,7 +50,7 @@ def stopped(case: Stop) -> pd.DataFrame:
     return pd.concat([parts, parts.assign(epoch=TOGETHER)], ignore_index=True)
 
 
-def never_and_twice(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def missed_and_repeated(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """For each case, how many of the samples the epoch never used, and how many twice."""
     rows = {}
     for name, table in tables.items():
@@ -59,21 +59,21 @@ def never_and_twice(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return pd.DataFrame(rows, ["never", "twice"]).T
 
 
-class Counting(DistributedSampler):
+class CountingSampler(DistributedSampler):
     """A sampler that counts the samples that it has given out."""
 
     def __iter__(self) -> Iterator[int]:
-        self.given = 0
+        self.yielded = 0
         for sample in super().__iter__():
-            self.given += 1
+            self.yielded += 1
             yield sample
 
 
-def given_at_first_batch(num_workers: int) -> int:
+def yielded_before_first_batch(num_workers: int) -> int:
     """How many samples the sampler has given out when the loop gets its first batch of two."""
     setup()
-    sampler = Counting(range(48))
+    sampler = CountingSampler(range(48))
     loader = DataLoader(range(48), batch_size=2, sampler=sampler, num_workers=num_workers)
     next(iter(loader))
     cleanup()
-    return sampler.given
+    return sampler.yielded

@@ -15,10 +15,10 @@ from ddp_workbook import figures
 from ddp_workbook.figures.palette import FAINT, INK
 
 COLUMNS = ["epoch", "rank", "place", "sample"]
-ACROSS = 40  # samples side by side whose numbers can still be read
+MAX_SAMPLES = 40  # samples side by side whose numbers can still be read
 RANKS = 8  # as many as have a colour of their own
-MARGIN = 1.5  # inches for the names of the rows
-LEAST = 5.4  # inches needed by the words below the boxes
+MARGIN_INCHES = 1.5  # inches for the names of the rows
+MIN_WIDTH_INCHES = 5.4  # inches needed by the words below the boxes
 
 
 def sample_table(received: Mapping[Any, Sequence[Sequence[int]]]) -> pd.DataFrame:
@@ -33,7 +33,7 @@ def sample_table(received: Mapping[Any, Sequence[Sequence[int]]]) -> pd.DataFram
 
 
 @figures.drawn
-def microscope_plot(table: pd.DataFrame, batch_size: int | None = None) -> figures.Picture:
+def assignment_plot(table: pd.DataFrame, batch_size: int | None = None) -> figures.Picture:
     """In each epoch a line for each rank: its samples, in the order in which it received them.
 
     A box is a sample, with its number, in the colour of the rank. A heavy black frame marks a
@@ -85,7 +85,7 @@ def owners_plot(
 
     A box has the colour and the number of its rank. It is divided if the sample was given out more
     than once, and dashed and empty if no rank got it. The rows named in `parts` show only a part of
-    an epoch: there, a sample that no rank got is left blank. Raises ValueError as `microscope_plot`
+    an epoch: there, a sample that no rank got is left blank. Raises ValueError as `assignment_plot`
     does, and for a sample outside the line.
     """
     _check(table, across=samples)
@@ -155,8 +155,8 @@ def _listed(samples: Sequence[int]) -> str:
 def _check(table: pd.DataFrame, across: int) -> None:
     if table.empty:
         raise ValueError("There are no samples to draw.")
-    if across > ACROSS:
-        raise ValueError(f"{across} samples do not fit side by side: {ACROSS} do.")
+    if across > MAX_SAMPLES:
+        raise ValueError(f"{across} samples do not fit side by side: {MAX_SAMPLES} do.")
     if table["rank"].max() >= RANKS:
         raise ValueError(f"{table['rank'].max() + 1} ranks cannot be told apart: {RANKS} can.")
 
@@ -164,12 +164,12 @@ def _check(table: pd.DataFrame, across: int) -> None:
 def _canvas(
     across: int, down: float, notes: bool, words_below: bool
 ) -> tuple[figures.Figure, figures.Axes]:
-    box = min(0.46, (figures.WIDTH - MARGIN) / across)
-    width = max(MARGIN + box * across, LEAST if notes or words_below else 0)
+    box = min(0.46, (figures.WIDTH - MARGIN_INCHES) / across)
+    width = max(MARGIN_INCHES + box * across, MIN_WIDTH_INCHES if notes or words_below else 0)
     height = 0.35 + 0.36 * down + 0.35 * words_below + 0.3 * notes
     figure = figures.Figure((width, height), layout="constrained")
     axes = figure.subplots()
-    axes.set_xlim(-0.1, (width - MARGIN) / box)
+    axes.set_xlim(-0.1, (width - MARGIN_INCHES) / box)
     return figure, axes
 
 
@@ -186,7 +186,7 @@ def _box(
 ) -> None:
     """One box, or number `part` of the `parts` that a box is divided into."""
     width = 0.9 / parts
-    frame: figures.Look = {"linewidth": 1.6}
+    frame: figures.FillStyle = {"linewidth": 1.6}
     if heavy:
         frame = {"linewidth": 3.0, "edgecolor": INK, "zorder": 3}
     corner, words = (column + part * width, height - 0.4), {"fontsize": 9.5, "zorder": 4}

@@ -21,7 +21,7 @@ from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.collectives import record_collectives
 
 
-def joined_steps(batches: Sequence[int], use_join: bool = True, **options) -> list[float]:
+def steps_with_join(batches: Sequence[int], use_join: bool = True, **options) -> list[float]:
     """The gradient after each step; rank r has batches[r] of them, each with gradient 1 + 2 r."""
     device, rank, seen = setup(), dist.get_rank(), []
     ddp = DistributedDataParallel(nn.Linear(1, 1, bias=False).to(device))
@@ -39,7 +39,7 @@ def all_reduces(batches: int = 20) -> dict[str, int]:
     """How many all-reduces rank 0 makes for so many batches, without Join and with it."""
     sent = {}
     for name, use_join in {"without Join": False, "with Join": True}.items():
-        wire = record_collectives(joined_steps, [batches] * 2, ranks=2, use_join=use_join)
+        wire = record_collectives(steps_with_join, [batches] * 2, ranks=2, use_join=use_join)
         sent[name] = int(((wire["rank"] == 0) & (wire["op"] == "all_reduce")).sum())
     return sent
 
@@ -105,7 +105,7 @@ def classes_by_rank(ranks: int = 4) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["sampler", "rank", "class", "samples"])
 
 
-def texts(count: int = 32, seed: int = 0) -> list[int]:
+def text_lengths(count: int = 32, seed: int = 0) -> list[int]:
     """Lengths of texts in words: most are short, a few are very long."""
     generator = torch.Generator().manual_seed(seed)
     return (20 * torch.randn(count, generator=generator).exp() ** 1.2).int().tolist()

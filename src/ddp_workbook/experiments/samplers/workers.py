@@ -21,7 +21,7 @@ from torch.utils.data import (
 
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.experiments.arguments import explained
+from ddp_workbook.experiments.arguments import describe_arguments
 from ddp_workbook.figures.palette import INK
 from ddp_workbook.launcher.launch import launch
 from ddp_workbook.recording.timing import compare
@@ -38,7 +38,7 @@ WAYS = {
 WAITING, COMPUTING = "loading that waits", "loading that computes"
 
 
-class Signed(Dataset):
+class TaggedDataset(Dataset):
     """Eight samples; each says which process made it, and draws a number as a random crop would."""
 
     def __len__(self) -> int:
@@ -53,30 +53,32 @@ class Signed(Dataset):
         }
 
 
-def roll_call(seeds: list[int]) -> list[dict]:
+def loaded_items(seeds: list[int]) -> list[dict]:
     """What this rank's loader brought; rank r calls torch.manual_seed(seeds[r]) before."""
     setup()
     rank = dist.get_rank()
     torch.manual_seed(seeds[rank])
-    sampler = DistributedSampler(Signed(), shuffle=False)
-    loader = DataLoader(Signed(), batch_size=2, sampler=sampler, num_workers=2, collate_fn=list)
+    sampler = DistributedSampler(TaggedDataset(), shuffle=False)
+    loader = DataLoader(
+        TaggedDataset(), batch_size=2, sampler=sampler, num_workers=2, collate_fn=list
+    )
     came = [{"rank": rank, "process of rank": os.getpid(), **item} for b in loader for item in b]
     cleanup()
     return came
 
 
-def who_made_what(seeds: list[int]) -> pd.DataFrame:
+def worker_table(seeds: list[int]) -> pd.DataFrame:
     """A row a sample: rank, process of rank, sample, worker, its process, random number."""
-    return pd.DataFrame([row for rows in launch(roll_call, seeds, ranks=2) for row in rows])
+    return pd.DataFrame([row for rows in launch(loaded_items, seeds, ranks=2) for row in rows])
 
 
 def random_numbers(table: pd.DataFrame) -> pd.DataFrame:
-    """The random numbers of `who_made_what`, a row a rank, in the order of its samples."""
+    """The random numbers of `worker_table`, a row a rank, in the order of its samples."""
     drawn = table.groupby("rank")["random number"].agg(list)
     return pd.DataFrame(drawn.tolist(), drawn.index).rename_axis("rank").round(4)
 
 
-class Costly(Dataset):
+class SlowDataset(Dataset):
     """Samples of 5 ms each: of waiting, as for a disk, or of computing, as in decoding an image."""
 
     def __init__(self, kind: str) -> None:
@@ -95,7 +97,7 @@ class Costly(Dataset):
         return sample
 
 
-def epoch(loader: DataLoader) -> float:
+def epoch_seconds(loader: DataLoader) -> float:
     """Seconds of an epoch, from the first rank's start to the last one's end."""
     dist.barrier()
     start = time.perf_counter()
@@ -110,12 +112,12 @@ def time_epochs(rounds: int) -> pd.DataFrame:
     setup()
     tables = []
     for kind in (WAITING, COMPUTING):
-        data = Costly(kind)
+        data = SlowDataset(kind)
         loaders = {
             name: DataLoader(data, BATCH_SIZE, sampler=DistributedSampler(data), **options)
             for name, options in WAYS.items()
         }
-        timed = compare({n: partial(epoch, one) for n, one in loaders.items()}, rounds)
+        timed = compare({n: partial(epoch_seconds, one) for n, one in loaders.items()}, rounds)
         tables.append(timed.assign(kind=kind))
         del loaders  # ends the workers that were kept
     cleanup()
@@ -185,13 +187,13 @@ LOADER = {
 
 def argument_table() -> pd.DataFrame:
     """argument, default, what it does: the DataLoader's, as installed."""
-    return explained(DataLoader, LOADER)
+    return describe_arguments(DataLoader, LOADER)
 
 
 # A stream cut by rank and by worker
 
 
-STREAMED = 24
+STREAM_LENGTH = 24
 
 
 class Stream(IterableDataset):
@@ -203,10 +205,10 @@ class Stream(IterableDataset):
         self.rank, self.world_size = dist.get_rank(), dist.get_world_size()
 
     def __iter__(self) -> Iterator[int]:
-        return self.cut(iter(range(STREAMED)), self.rank, self.world_size)
+        return self.cut(iter(range(STREAM_LENGTH)), self.rank, self.world_size)
 
 
-def uncut(stream: Iterator[int], rank: int, world_size: int) -> Iterator[int]:
+def unsplit(stream: Iterator[int], rank: int, world_size: int) -> Iterator[int]:
     """Everything."""
     return stream
 
@@ -223,29 +225,29 @@ def by_rank_and_worker(stream: Iterator[int], rank: int, world_size: int) -> Ite
     return islice(stream, rank + world_size * first, None, world_size * step)
 
 
-CUTS = {
-    "not cut": uncut,
+SPLITS = {
+    "not cut": unsplit,
     "cut by rank": by_rank,
     "cut by rank and DataLoader worker": by_rank_and_worker,
 }
 
 
 def read_all(num_workers: int) -> dict[str, list[int]]:
-    """For each of `CUTS`, the samples that this rank's loader brought."""
+    """For each of `SPLITS`, the samples that this rank's loader brought."""
     setup()
     found = {}
-    for name, cut in CUTS.items():
+    for name, cut in SPLITS.items():
         loader = DataLoader(Stream(cut), batch_size=2, num_workers=num_workers)
         found[name] = [sample for batch in loader for sample in batch.tolist()]
     cleanup()
     return found
 
 
-def who_reads_what(ranks: int = 2, num_workers: int = 2) -> pd.DataFrame:
-    """A row for each of `CUTS`: how many samples came, and how often each of the 24."""
+def stream_table(ranks: int = 2, num_workers: int = 2) -> pd.DataFrame:
+    """A row for each of `SPLITS`: how many samples came, and how often each of the 24."""
     of_ranks = launch(read_all, num_workers, ranks=ranks)
     rows = {}
-    for name in CUTS:
+    for name in SPLITS:
         times = pd.Series([s for found in of_ranks for s in found[name]]).value_counts()
         rows[name] = {
             "different samples": len(times),

@@ -12,18 +12,22 @@ import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 
-STEPS, COMPUTES, BY = 5, 0.02, 0.04  # seconds of a step's computing, and by which a rank is late
-WHEN = {"never": (), "in every step": range(STEPS), "in the first": (0,), "sometimes": (1, 3)}
+STEPS, COMPUTE_S, DELAY_S = (
+    5,
+    0.02,
+    0.04,
+)  # seconds of a step's computing, and by which a rank is late
+LATE_STEPS = {"never": (), "in every step": range(STEPS), "in the first": (0,), "sometimes": (1, 3)}
 
 
-def worked(late: int, when: str) -> list[tuple[float, float]]:
+def all_reduce_times(late: int, when: str) -> list[tuple[float, float]]:
     """For each step, when this rank entered the all_reduce and when it left it, in seconds."""
     device, times = setup(), []
     gradient = torch.ones(1000, device=device)
     dist.barrier()
     for step in range(STEPS):
-        is_late = dist.get_rank() == late and step in WHEN[when]
-        time.sleep(COMPUTES + BY * is_late)
+        is_late = dist.get_rank() == late and step in LATE_STEPS[when]
+        time.sleep(COMPUTE_S + DELAY_S * is_late)
         entered = time.monotonic()
         dist.all_reduce(gradient)
         times.append((entered, time.monotonic()))
@@ -33,19 +37,19 @@ def worked(late: int, when: str) -> list[tuple[float, float]]:
 def play_late() -> ddp_workbook.Play:
     """Controls for who is late, and in which steps."""
     return ddp_workbook.play(
-        worked,
-        waiting,
+        all_reduce_times,
+        waiting_plot,
         ranks=4,
-        stills=[{"when": one} for one in WHEN if one != "in every step"],
+        stills=[{"when": one} for one in LATE_STEPS if one != "in every step"],
         late=ddp_workbook.slider("late rank", range(4), 2),
-        when=ddp_workbook.choice("late", tuple(WHEN), "in every step"),
+        when=ddp_workbook.choice("late", tuple(LATE_STEPS), "in every step"),
     )
 
 
 @figures.drawn
-def waiting(of_ranks: list[list[tuple[float, float]]], **_: object) -> figures.Picture:
+def waiting_plot(of_ranks: list[list[tuple[float, float]]], **_: object) -> figures.Picture:
     """A lane a rank: when it waited for the others."""
-    zero = min(times[0][0] for times in of_ranks) - COMPUTES
+    zero = min(times[0][0] for times in of_ranks) - COMPUTE_S
     events = [
         (f"rank {rank}", "waits in all_reduce", 1e3 * (entered - zero), 1e3 * (left - zero))
         for rank, times in enumerate(of_ranks)

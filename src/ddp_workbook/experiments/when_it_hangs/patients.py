@@ -1,6 +1,6 @@
 """Twelve programs, each shortened to its mistake: six hang, five are wrong in silence, one is well.
 
-Each runs on four ranks. What a silent one notes in its `chart` before each step is what the page
+Each runs on four ranks. What a silent one notes in its `log` before each step is what the page
 then looks at; nothing else in it knows the chart.
 """
 
@@ -19,13 +19,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.data import DataLoader, DistributedSampler, TensorDataset
 
-from ddp_workbook.chapters.when_it_hangs import check_sum
+from ddp_workbook.chapters.when_it_hangs import checksum
 
 STEPS = 4
 
 
 @dataclass
-class Chart:
+class TrainingLog:
     """What one rank noted before each of its steps."""
 
     losses: list[float] = field(default_factory=list)
@@ -36,9 +36,9 @@ class Chart:
     def note(self, x: Tensor, model: nn.Module, loss: Tensor) -> None:
         """Note the batch, the loss, and the model with its gradients."""
         self.losses.append(loss.item())
-        self.rows.append(check_sum([x]))
-        self.gradients.append(check_sum(p.grad for p in model.parameters()))
-        self.weights.append(check_sum(model.parameters()))
+        self.rows.append(checksum([x]))
+        self.gradients.append(checksum(p.grad for p in model.parameters()))
+        self.weights.append(checksum(model.parameters()))
 
 
 def data() -> TensorDataset:
@@ -58,7 +58,7 @@ def batches(epoch: int = 0) -> DataLoader:
 # They hang
 
 
-def logs_the_mean_on_rank_0(chart: Chart) -> None:
+def logs_the_mean_on_rank_0(log: TrainingLog) -> None:
     """The loss is averaged where it is printed."""
     model = DDP(nn.Linear(8, 1))
     for x, y in batches():
@@ -69,7 +69,7 @@ def logs_the_mean_on_rank_0(chart: Chart) -> None:
     dist.barrier()
 
 
-def evaluates_on_rank_0(chart: Chart) -> None:
+def evaluates_on_rank_0(log: TrainingLog) -> None:
     """Rank 0 alone calls the DDP model, which broadcasts its buffers first."""
     model = DDP(nn.Sequential(nn.Linear(8, 8), nn.BatchNorm1d(8), nn.Linear(8, 1)))
     for x, y in batches():
@@ -80,7 +80,7 @@ def evaluates_on_rank_0(chart: Chart) -> None:
     dist.barrier()
 
 
-def has_a_batch_more(chart: Chart) -> None:
+def has_a_batch_more(log: TrainingLog) -> None:
     """The files were divided by hand, and rank 1 has more rows."""
     model = DDP(nn.Linear(8, 1))
     own = torch.randn(20 if dist.get_rank() == 1 else 16, 8)
@@ -89,7 +89,7 @@ def has_a_batch_more(chart: Chart) -> None:
     dist.barrier()
 
 
-def saves_shards_on_rank_0(chart: Chart) -> None:
+def saves_shards_on_rank_0(log: TrainingLog) -> None:
     """Rank 0 alone asks for an unsharded parameter, which all ranks must gather."""
     model = fully_shard(nn.Linear(8, 1))
     for x, y in batches():
@@ -99,7 +99,7 @@ def saves_shards_on_rank_0(chart: Chart) -> None:
     dist.barrier()
 
 
-def gathers_in_another_order(chart: Chart) -> None:
+def gathers_in_another_order(log: TrainingLog) -> None:
     """What is shared stands in a set, and each process walks through a set in its own order."""
     calls = {"loss": dist.all_reduce, "image": partial(dist.broadcast, src=0)}
     for name in list(calls)[:: -1 if dist.get_rank() == 2 else 1]:
@@ -107,7 +107,7 @@ def gathers_in_another_order(chart: Chart) -> None:
     dist.barrier()
 
 
-def skips_a_bad_batch(chart: Chart) -> None:
+def skips_a_bad_batch(log: TrainingLog) -> None:
     """A row that is broken on one rank is caught there, and its step left out."""
     model = DDP(nn.Linear(8, 1))
     for step, (x, y) in enumerate(batches()):
@@ -123,37 +123,37 @@ def skips_a_bad_batch(chart: Chart) -> None:
 # They raise nothing
 
 
-def is_well(chart: Chart) -> None:
+def correct_program(log: TrainingLog) -> None:
     """Nothing is wrong here."""
     model = DDP(nn.Linear(8, 1))
-    train(model, model, batches(), chart)
+    train(model, model, batches(), log)
 
 
-def train(called: nn.Module, model: nn.Module, loader: DataLoader, chart: Chart) -> None:
+def train(called: nn.Module, model: nn.Module, loader: DataLoader, log: TrainingLog) -> None:
     """A step for each batch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:
         optimizer.zero_grad()
         loss = F.mse_loss(called(x), y)
         loss.backward()
-        chart.note(x, model, loss)
+        log.note(x, model, loss)
         optimizer.step()
 
 
-def calls_the_module(chart: Chart) -> None:
+def calls_the_module(log: TrainingLog) -> None:
     """The forward pass goes past the wrapper."""
     model = DDP(nn.Linear(8, 1))
-    train(model.module, model, batches(), chart)
+    train(model.module, model, batches(), log)
 
 
-def reads_the_same_rows(chart: Chart) -> None:
+def reads_the_same_rows(log: TrainingLog) -> None:
     """shuffle=True and one seed on all ranks, no sampler."""
     torch.manual_seed(1)
     model = DDP(nn.Linear(8, 1))
-    train(model, model, [*DataLoader(data(), 4, shuffle=True)][:STEPS], chart)
+    train(model, model, [*DataLoader(data(), 4, shuffle=True)][:STEPS], log)
 
 
-def starts_from_its_own_weights(chart: Chart) -> None:
+def starts_from_its_own_weights(log: TrainingLog) -> None:
     """Gradients are averaged by hand, and the seed is the rank's own."""
     torch.manual_seed(dist.get_rank())
     model = nn.Linear(8, 1)
@@ -161,10 +161,10 @@ def starts_from_its_own_weights(chart: Chart) -> None:
         parameter.register_post_accumulate_grad_hook(
             lambda p: dist.all_reduce(p.grad, dist.ReduceOp.AVG)
         )
-    train(model, model, batches(), chart)
+    train(model, model, batches(), log)
 
 
-def steps_its_schedule_alone(chart: Chart) -> None:
+def steps_its_schedule_alone(log: TrainingLog) -> None:
     """Rank 0 alone steps the schedule, beside its log."""
     model = DDP(nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -173,13 +173,13 @@ def steps_its_schedule_alone(chart: Chart) -> None:
         optimizer.zero_grad()
         loss = F.mse_loss(model(x), y)
         loss.backward()
-        chart.note(x, model, loss)
+        log.note(x, model, loss)
         optimizer.step()
         if dist.get_rank() == 0:
             schedule.step()
 
 
-def sums_instead_of_the_mean(chart: Chart) -> None:
+def sums_instead_of_the_mean(log: TrainingLog) -> None:
     """The average of DDP is taken, and then multiplied by a sum over the ranks."""
     model = DDP(nn.Linear(8, 1))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -189,71 +189,71 @@ def sums_instead_of_the_mean(chart: Chart) -> None:
         loss.backward()
         for parameter in model.parameters():
             dist.all_reduce(parameter.grad)
-        chart.note(x, model, loss)
+        log.note(x, model, loss)
         optimizer.step()
 
 
-class Patient(NamedTuple):
+class FaultyProgram(NamedTuple):
     """A program, a thread in which somebody asked about it ("" if none is known), the mistake."""
 
-    program: Callable[[Chart], None]
+    program: Callable[[TrainingLog], None]
     source: str
     wrong: str
 
 
-PATIENTS = {
-    "A": Patient(is_well, "", "nothing: it is the one to compare with"),
-    "B": Patient(
+FAULTY_PROGRAMS = {
+    "A": FaultyProgram(correct_program, "", "nothing: it is the one to compare with"),
+    "B": FaultyProgram(
         logs_the_mean_on_rank_0,
         "https://github.com/pytorch/pytorch/issues/54059",
         "an all_reduce under `if rank == 0`",
     ),
-    "C": Patient(
+    "C": FaultyProgram(
         evaluates_on_rank_0,
         "https://github.com/pytorch/pytorch/issues/20611",
         "rank 0 alone calls the DDP model, whose forward pass broadcasts buffers",
     ),
-    "D": Patient(
+    "D": FaultyProgram(
         has_a_batch_more,
         "https://github.com/pytorch/pytorch/issues/38174",
         "one rank has a batch more",
     ),
-    "E": Patient(
+    "E": FaultyProgram(
         saves_shards_on_rank_0,
         "https://github.com/pytorch/pytorch/issues/122903",
         "a sharded model is gathered by rank 0 alone",
     ),
-    "F": Patient(
+    "F": FaultyProgram(
         gathers_in_another_order,
         "https://github.com/huggingface/pytorch-image-models/issues/1224",
         "a rank makes the same calls in another order",
     ),
-    "G": Patient(
+    "G": FaultyProgram(
         skips_a_bad_batch,
         "",
         "an exception is caught on one rank, which then leaves out a step",
     ),
-    "H": Patient(
+    "H": FaultyProgram(
         calls_the_module,
         "https://github.com/jingyaogong/minimind/issues/853",
         "model.module is called, so DDP averages nothing",
     ),
-    "I": Patient(
+    "I": FaultyProgram(
         reads_the_same_rows,
         "",
         "all ranks read the same rows",
     ),
-    "J": Patient(
+    "J": FaultyProgram(
         starts_from_its_own_weights,
         "",
         "equal gradients, added to unequal weights",
     ),
-    "K": Patient(
+    "K": FaultyProgram(
         steps_its_schedule_alone,
         "https://github.com/huggingface/accelerate/issues/662",
         "the learning rate differs, so the replicas drift apart",
     ),
-    "L": Patient(
+    "L": FaultyProgram(
         sums_instead_of_the_mean,
         "https://github.com/opendilab/LightZero/issues/200",
         "DDP has averaged already; the sum makes the gradient four times as large",

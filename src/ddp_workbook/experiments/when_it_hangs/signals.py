@@ -17,7 +17,7 @@ from ddp_workbook.chapters.when_it_hangs import assert_own_rows, assert_same_on_
 WIDTHS, REPEATS = (64, 1024, 2048), 5
 
 
-def timed(width: int) -> tuple[int, float, float]:
+def assertion_times(width: int) -> tuple[int, float, float]:
     """Parameters of a model, and the seconds of the two comparisons: the fastest of some."""
     device = setup()
     torch.manual_seed(0)
@@ -27,13 +27,13 @@ def timed(width: int) -> tuple[int, float, float]:
     return sum(p.numel() for p in model.parameters()), *seconds
 
 
-def fastest(call: Callable, given: object) -> float:
+def fastest(call: Callable, argument: object) -> float:
     """Seconds of the fastest of some calls."""
     found = []
     for _ in range(REPEATS):
         dist.barrier()
         begun = time.perf_counter()
-        call(given)
+        call(argument)
         found.append(time.perf_counter() - begun)
     return min(found)
 
@@ -42,7 +42,7 @@ def costs() -> ddp_workbook.TextTable:
     """A row for each size of a model, on two ranks."""
     rows = []
     for width in WIDTHS:
-        parameters, weights, rows_of_batch = ddp_workbook.launch(timed, width, ranks=2)[0]
+        parameters, weights, rows_of_batch = ddp_workbook.launch(assertion_times, width, ranks=2)[0]
         rows.append((f"{parameters:,}", f"{1e3 * weights:.2f}", f"{1e3 * rows_of_batch:.2f}"))
     columns = ["parameters", "assert_same_on_all_ranks, ms", "assert_own_rows, ms"]
     return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))

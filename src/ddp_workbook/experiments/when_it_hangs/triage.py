@@ -21,17 +21,21 @@ import torch.distributed as dist
 import ddp_workbook
 
 DUMPS = Path(__file__).parents[4] / "data" / "when_it_hangs" / "dumps.json"
-LIMIT, LOOKED, LATE = 1.0, 0.5, 1.5  # seconds: gloo's limit, when stacks are written, the absence
+GLOO_TIMEOUT_S, DUMP_AFTER_S, ABSENT_S = (
+    1.0,
+    0.5,
+    1.5,
+)  # seconds: gloo's limit, when stacks are written, the absence
 
 
-def stuck() -> tuple[str, str]:
+def stack_and_error() -> tuple[str, str]:
     """Rank 2 does not come to an all_reduce: this rank's stack meanwhile, and the error it gets."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=LIMIT))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=GLOO_TIMEOUT_S))
     error = ""
     with tempfile.TemporaryFile("w+") as file:
-        faulthandler.dump_traceback_later(LOOKED, file=file)
+        faulthandler.dump_traceback_later(DUMP_AFTER_S, file=file)
         if dist.get_rank() == 2:
-            time.sleep(LATE)
+            time.sleep(ABSENT_S)
         else:
             with contextlib.suppress(RuntimeError):
                 try:
@@ -47,7 +51,7 @@ def stuck() -> tuple[str, str]:
 
 def stacks_and_errors() -> ddp_workbook.TextTable:
     """Where each of four ranks stands while it hangs, and what gloo says when its time is up."""
-    found = ddp_workbook.launch(stuck, ranks=4)
+    found = ddp_workbook.launch(stack_and_error, ranks=4)
     rows = [
         (rank, frame.replace('"', ""), error.partition(" ")[2] or "none")
         for rank, (frame, error) in enumerate(found)
@@ -62,7 +66,7 @@ def dumps(job: str) -> list[list[dict]]:
     return next(one["dumps"] for one in jobs if one["job"] == job)
 
 
-def side_by_side(job: str) -> ddp_workbook.TextTable:
+def calls_by_rank(job: str) -> ddp_workbook.TextTable:
     """The world's calls: a row for each number, a column for each rank."""
     of_ranks = [
         {e["collective_seq_id"]: e for e in entries if e["process_group"][0] == "0"}
@@ -76,31 +80,31 @@ def side_by_side(job: str) -> ddp_workbook.TextTable:
     return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))
 
 
-def dumped(folder: str, cure: bool) -> None:
+def dump_while_hanging(folder: str, fix_group_name: bool) -> None:
     """Leave what this rank's recorder holds in a file, while rank 2 is missing in a fourth call."""
-    dist.init_process_group("gloo", timeout=timedelta(seconds=3 * LIMIT))
-    writer = threading.Timer(LIMIT, write_dump, (folder, cure))
+    dist.init_process_group("gloo", timeout=timedelta(seconds=3 * GLOO_TIMEOUT_S))
+    writer = threading.Timer(GLOO_TIMEOUT_S, write_dump, (folder, fix_group_name))
     writer.start()
     with contextlib.suppress(RuntimeError):
         for _ in range(3 if dist.get_rank() == 2 else 4):
             dist.all_reduce(torch.ones(8))
-        time.sleep(3 * LIMIT)
+        time.sleep(3 * GLOO_TIMEOUT_S)
     writer.join()
 
 
-def write_dump(folder: str, cure: bool) -> None:
+def write_dump(folder: str, fix_group_name: bool) -> None:
     """Write the recorder's calls as NCCL's watchdog would, for `torchfrtrace`."""
     dump = pickle.loads(torch._C._distributed_c10d._dump_fr_trace())
-    if cure:  # gloo files the world under the name "", its calls under "0"
+    if fix_group_name:  # gloo files the world under the name "", its calls under "0"
         world = str([*range(dist.get_world_size())])
         dump["pg_config"] = {"0": {"name": "0", "desc": "default_pg", "ranks": world}}
     Path(folder, f"rank_{dist.get_rank()}").write_bytes(pickle.dumps(dump))
 
 
-def analysed(cure: bool = True) -> str:
+def fr_trace_report(fix_group_name: bool = True) -> str:
     """What PyTorch's own analyser says of the dumps of four ranks; its error, if it fails."""
     with tempfile.TemporaryDirectory() as folder:
-        ddp_workbook.launch(dumped, folder, cure, ranks=4)
+        ddp_workbook.launch(dump_while_hanging, folder, fix_group_name, ranks=4)
         command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace"]
         run = subprocess.run(
             [*command, folder, "-p", "rank_"], capture_output=True, text=True, timeout=60

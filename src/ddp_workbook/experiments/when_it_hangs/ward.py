@@ -18,94 +18,101 @@ from torch.distributed.fsdp import fully_shard
 import ddp_workbook
 from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.experiments.when_it_hangs.patients import PATIENTS, Chart, batches
+from ddp_workbook.experiments.when_it_hangs.faulty_programs import (
+    FAULTY_PROGRAMS,
+    TrainingLog,
+    batches,
+)
 from ddp_workbook.recording.dispatch_mode import Recorder
 
 if TYPE_CHECKING:
-    from ddp_workbook.checkup.diagnosis import Diagnosis
+    from ddp_workbook.checkup.diagnosis import DoctorReport
 
-WELL = "A"
+CORRECT = "A"
 CLOSE = 1e-4  # two mean losses
 
 
-class Stay(NamedTuple):
+class ProgramRun(NamedTuple):
     """A program that has run on one rank: its chart, and how many calls communicated."""
 
-    chart: Chart
+    log: TrainingLog
     calls: int
 
 
-def admitted(patient: str) -> tuple[Stay, Stay]:
+def run_program(program: str) -> tuple[ProgramRun, ProgramRun]:
     """Run the program that is well, then the patient's; all from one seed."""
     setup()
     stays = []
-    for one in (WELL, patient):
+    for one in (CORRECT, program):
         torch.manual_seed(0)
-        chart, calls = Chart(), list[dict]()
+        log, calls = TrainingLog(), list[dict]()
         with Recorder(calls):
-            PATIENTS[one].program(chart)
-        stays.append(Stay(chart, len(calls)))
+            FAULTY_PROGRAMS[one].program(log)
+        stays.append(ProgramRun(log, len(calls)))
     dist.barrier()
     return stays[0], stays[1]
 
 
-def play_ward() -> ddp_workbook.Play:
+def play_symptoms() -> ddp_workbook.Play:
     """A control for the patient; a hang is shown as `launch` reports it."""
     return ddp_workbook.play(
-        admitted,
-        examined,
+        run_program,
+        symptoms_table,
         ranks=4,
-        stills=[{"patient": one} for one in "BCGHJ"],
-        patient=ddp_workbook.choice("patient", tuple(PATIENTS)),
+        stills=[{"program": one} for one in "BCGHJ"],
+        program=ddp_workbook.choice("patient", tuple(FAULTY_PROGRAMS)),
     )
 
 
-def examined(of_ranks: list[tuple[Stay, Stay]], **_: object) -> ddp_workbook.TextTable:
+def symptoms_table(
+    of_ranks: list[tuple[ProgramRun, ProgramRun]], **_: object
+) -> ddp_workbook.TextTable:
     """The losses that each rank logged, and what the five signals say."""
     well, ill = zip(*of_ranks, strict=True)
-    charts = [stay.chart for stay in ill]
+    charts = [stay.log for stay in ill]
     found = [
-        (f"rank {rank} logged", ", ".join(f"{loss:.2f}" for loss in chart.losses))
-        for rank, chart in enumerate(charts)
+        (f"rank {rank} logged", ", ".join(f"{loss:.2f}" for loss in log.losses))
+        for rank, log in enumerate(charts)
     ]
     if charts[0].losses:
         losses = [
-            abs(one - other) < CLOSE for one, other in zip(means(well), means(ill), strict=True)
+            abs(one - other) < CLOSE
+            for one, other in zip(mean_losses(well), mean_losses(ill), strict=True)
         ]
         found += [
-            ("Rows of its own on each rank?", said(distinct(charts, "rows", len(charts)))),
-            ("The same gradients on all ranks?", said(distinct(charts, "gradients", 1))),
-            ("The same weights on all ranks?", said(distinct(charts, "weights", 1))),
-            ("The losses of one process?", said(losses)),
-            ("As many calls as it needs?", said([ill[0].calls == well[0].calls])),
+            ("Rows of its own on each rank?", yes_or_no(distinct(charts, "rows", len(charts)))),
+            ("The same gradients on all ranks?", yes_or_no(distinct(charts, "gradients", 1))),
+            ("The same weights on all ranks?", yes_or_no(distinct(charts, "weights", 1))),
+            ("The losses of one process?", yes_or_no(losses)),
+            ("As many calls as it needs?", yes_or_no([ill[0].calls == well[0].calls])),
         ]
     return ddp_workbook.text_table(pd.DataFrame(found, columns=["question", "answer"]))
 
 
-def distinct(charts: list[Chart], what: str, number: int) -> list[bool]:
+def distinct(charts: list[TrainingLog], what: str, number: int) -> list[bool]:
     """For each step, whether the ranks hold so many different values."""
-    of_steps = zip(*(getattr(chart, what) for chart in charts), strict=True)
+    of_steps = zip(*(getattr(log, what) for log in charts), strict=True)
     return [len(set(values)) == number for values in of_steps]
 
 
-def means(stays: Sequence[Stay]) -> list[float]:
+def mean_losses(stays: Sequence[ProgramRun]) -> list[float]:
     """The mean loss over the ranks of each step: that of one process on the whole batch."""
-    of_steps = zip(*(stay.chart.losses for stay in stays), strict=True)
+    of_steps = zip(*(stay.log.losses for stay in stays), strict=True)
     return [sum(losses) / len(losses) for losses in of_steps]
 
 
-def said(of_steps: list[bool]) -> str:
+def yes_or_no(of_steps: list[bool]) -> str:
     """Yes, or no and from which step on."""
     if all(of_steps):
         return "yes"
     return "no" + f", from step {of_steps.index(False)} on" * (len(of_steps) > 1)
 
 
-def patients() -> ddp_workbook.TextTable:
+def programs_table() -> ddp_workbook.TextTable:
     """Who the patients were, and where people asked about them."""
     rows = [
         (name, one.program.__name__, one.wrong, one.source.removeprefix("https://github.com/"))
-        for name, one in PATIENTS.items()
+        for name, one in FAULTY_PROGRAMS.items()
     ]
     columns = ["patient", "program", "what was wrong", "thread on GitHub"]
     return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))
@@ -114,41 +121,41 @@ def patients() -> ddp_workbook.TextTable:
 # Seen by the doctor
 
 
-SILENT = "AHIJKL"
+TRAINS_TO_THE_END = "AHIJKL"
 
 
 @figures.drawn
 def curves() -> figures.Picture:
     """The losses that rank 0 logs, of the patient that is well and of the five silent ones."""
     logged = {
-        f"patient {one}": ddp_workbook.launch(admitted, one, ranks=4)[0][1].chart.losses
-        for one in SILENT
+        f"patient {one}": ddp_workbook.launch(run_program, one, ranks=4)[0][1].log.losses
+        for one in TRAINS_TO_THE_END
     }
     table = pd.DataFrame(logged, index=pd.RangeIndex(1, 5, name="step"))
     return figures.lines(table, "loss on rank 0", "Six programs, one of which is right")
 
 
-def treated(patient: str) -> None:
+def run_for_doctor(program: str) -> None:
     """Run one program on this rank."""
     setup()
     torch.manual_seed(0)
-    PATIENTS[patient].program(Chart())
+    FAULTY_PROGRAMS[program].program(TrainingLog())
     cleanup()
 
 
-def seen(patient: str, ranks: int) -> Diagnosis:
+def doctor_report(program: str, ranks: int) -> DoctorReport:
     """What the doctor says of a program."""
-    return ddp_workbook.doctor(treated, patient, ranks=ranks)
+    return ddp_workbook.doctor(run_for_doctor, program, ranks=ranks)
 
 
 def play_doctor() -> ddp_workbook.Play:
     """Controls for the patient, and for how many ranks it is seen on."""
     return ddp_workbook.play(
-        lambda patient, number: seen(patient, number),
+        lambda program, number: doctor_report(program, number),
         lambda diagnosis, **_: diagnosis,
         ranks=None,
-        stills=[{"patient": one} for one in "AIKC"],
-        patient=ddp_workbook.choice("patient", tuple(PATIENTS), "H"),
+        stills=[{"program": one} for one in "AIKC"],
+        program=ddp_workbook.choice("patient", tuple(FAULTY_PROGRAMS), "H"),
         number=ddp_workbook.slider("ranks", (2, 3, 4), 4),
     )
 
@@ -173,7 +180,7 @@ def losses(last: bool) -> list[float]:
     return found
 
 
-def lost_optimizer() -> ddp_workbook.TextTable:
+def optimizer_before_sharding() -> ddp_workbook.TextTable:
     """The losses of rank 0 on one batch, with either optimizer."""
     rows = [
         (made, ", ".join(f"{loss:.2f}" for loss in ddp_workbook.launch(losses, last, ranks=2)[0]))
