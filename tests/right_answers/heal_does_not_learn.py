@@ -1,5 +1,5 @@
 # %% the groups of the old optimizer get the new parameters
-def heal_does_not_learn(model, batches):
+def fix_sharded_training(model, batches):
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     fully_shard(model)
     optimizer.param_groups[0]["params"] = list(model.parameters())

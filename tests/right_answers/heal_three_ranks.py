@@ -1,5 +1,5 @@
 # %% the ranks agree on the number of steps, and empty batches follow
-def heal_three_ranks(rows, batch_size):
+def fix_uneven_batches(rows, batch_size):
     ranks = dist.get_world_size()
     batches = [b for b in rows[dist.get_rank() :: ranks].split(batch_size) if len(b)]
     steps = (len(rows) + ranks * batch_size - 1) // (ranks * batch_size)

@@ -100,7 +100,7 @@ SHARD, MADE = "fully_shard(model)\n", "optimizer = torch.optim.SGD(model.paramet
 CHECK = DistributedCheck(
     cases=cases,
     call_text=lambda case: (
-        f"heal_does_not_learn(model, batches), {case.batches} batches of {case.rows} rows a rank"
+        f"fix_sharded_training(model, batches), {case.batches} batches of {case.rows} rows a rank"
     ),
     make_args=make_args,
     observe=lambda returned, model, _: (

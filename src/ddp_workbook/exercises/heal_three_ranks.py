@@ -82,7 +82,7 @@ STEPS = "range(0, -(-len(rows) // ranks), batch_size)"
 TOTAL = "own[start : start + batch_size].sum()"
 CHECK = DistributedCheck(
     cases=cases,
-    call_text=lambda case: f"heal_three_ranks(rows, {case.batch_size}), {case.number} rows",
+    call_text=lambda case: f"fix_uneven_batches(rows, {case.batch_size}), {case.number} rows",
     make_args=lambda case, rank: (rows_of(case), case.batch_size),
     comparisons=[
         Comparison(

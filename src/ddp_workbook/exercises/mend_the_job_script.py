@@ -49,7 +49,7 @@ HINTS = [
 ]
 
 
-def mend_the_job_script() -> tuple[str, str]:
+def fix_job_script() -> tuple[str, str]:
     """Return the texts of both fixed scripts: first Slurm, then PBS."""
     ### BEGIN SOLUTION
     slurm = r"""

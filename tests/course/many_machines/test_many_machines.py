@@ -351,7 +351,7 @@ def test_what_the_scheduler_refuses_is_told_in_its_words(scheduler):
 
 def test_the_stub_is_what_a_cell_of_the_page_holds():
     """IPython strips white space at the ends of lines, also of the scripts in a string."""
-    lines = find("mend_the_job_script").stub.splitlines()
+    lines = find("fix_job_script").stub.splitlines()
     assert [line for line in lines if line != line.rstrip()] == []
 
 

@@ -1,4 +1,4 @@
-"""mend_the_job_script: directives are read, and commands start, as a scheduler would have it."""
+"""fix_job_script: directives are read, and commands start, as a scheduler would have it."""
 
 import os
 import re
@@ -15,16 +15,16 @@ from ddp_workbook.exercises.judging.directives import JobRequest, Refused
 from tests.clusters.slurm import Slurm
 from tests.leaks import wait_until
 
-SLURM, PBS = map(exercise.without_margin, exercise.mend_the_job_script())
+SLURM, PBS = map(exercise.without_margin, exercise.fix_job_script())
 HALF_AN_HOUR = 30 * 60
 
 
 def test_there_are_three_faults_for_slurm_and_two_for_pbs():
     """The reader is told of all of them at once, each by a row of the table."""
     names: dict = {}
-    exec(Exercise("mend_the_job_script").stub, names)
+    exec(Exercise("fix_job_script").stub, names)
     rows = []
-    for scheduler, text in zip(("slurm", "pbs"), names["mend_the_job_script"](), strict=True):
+    for scheduler, text in zip(("slurm", "pbs"), names["fix_job_script"](), strict=True):
         wrong = exercise.wrong_facts(scheduler, text)
         rows.append([n for n, row in enumerate(exercise.TABLE.values()) if {*row} & {*wrong}])
     assert rows == [[1, 3, 8, 9], [9, 13]]  # the GPUs (3) are missing as their line is not read (1)

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Stands in for the commands of a cluster, under whose names the check of mend_the_job_script links
+# Stands in for the commands of a cluster, under whose names the check of fix_job_script links
 # it: srun and pbsdsh start a command on pretend nodes, torchrun only notes that it was started.
 # As bash 3.2 reads it, which macOS has. A folder above the links holds:
 #   nodes    name and address of each node of the job, in a line
