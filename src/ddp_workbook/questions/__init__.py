@@ -1,1 +1,0 @@
-"""The questions that pages ask before they show the answer: one table for each page, as TOML."""
