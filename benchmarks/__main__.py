@@ -17,7 +17,7 @@ from rich.markup import escape
 
 from benchmarks.rows import ROWS
 from benchmarks.table import Line, notes, rich_table, write_markdown
-from ddp_workbook.notebook.machine import machine_name
+from ddp_workbook.page.machine import machine_name
 
 REPORT = Path(__file__).parents[1] / "data" / "timings" / "benchmark.md"
 WIDE = 150  # columns if the output is a file

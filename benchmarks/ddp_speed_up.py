@@ -3,7 +3,7 @@
 from benchmarks.table import Line, at_least, beside
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.distributed_data_parallel.step_times import candidates
-from ddp_workbook.recording.timing import compare
+from manyranks.recording.timing import compare
 
 COMPUTE_BOUND = Size(width=1024, depth=4, batch=1024)
 LEAST = 1.6  # times as fast, on 2 cores

@@ -7,9 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 
 from benchmarks.table import Line, at_most, ratio_text, seconds_text, spread
-from ddp_workbook.checkup.diagnosis import doctor
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.launch import run_ranks
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.launch import run_ranks
+from manyranks.script_doctor.diagnosis import doctor
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "doctor_scripts" / "healthy"
 LONGEST = 2.0  # seconds

@@ -7,9 +7,9 @@ import time
 from collections.abc import Iterator
 
 from benchmarks.table import Line, at_most, seconds_text, spread, worst_text
-from ddp_workbook.exercises.judging.catalogue import Exercise, names
-from ddp_workbook.exercises.judging.judge import examine
-from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED
+from ddp_workbook.judging.catalogue import Exercise, names
+from ddp_workbook.judging.judge import examine
+from ddp_workbook.judging.verdict import NOT_YET, SOLVED
 
 MEDIAN, SLOWEST = 0.6, 1.5  # seconds for a whole check: the median, and the slowest exercise
 LATEST = 8.0  # seconds for a verdict "hangs" or "does not end"

@@ -31,12 +31,12 @@ print(json.dumps([seconds, peak]))
 """
 PLANNED = PROGRAM.format(
     peak=PEAK,
-    imports="from ddp_workbook.planning.plan import plan",
+    imports="from manyranks.planning.plan import plan",
     work="plan('405B', 1024)",
 )
 CUT = PROGRAM.format(
     peak=PEAK,
-    imports="from ddp_workbook.planning.plan import plan\n"
+    imports="from manyranks.planning.plan import plan\n"
     "from ddp_workbook.experiments.fully_sharded.planning import sharded_by_torch",
     work="made = plan('405B', 1024)\nassert sharded_by_torch(made) == made.ledger.parameters",
 )

@@ -7,8 +7,8 @@ import time
 from benchmarks.table import Line, beside
 from benchmarks.workers.ones import ones, send_ones
 from ddp_workbook import launch
-from ddp_workbook.launcher.fork_server import CONTEXT
-from ddp_workbook.recording.timing import compare
+from manyranks.launcher.fork_server import CONTEXT
+from manyranks.recording.timing import compare
 
 SIZE = 400_000_000  # bytes
 NOTE = (

@@ -5,7 +5,7 @@ import pandas as pd
 from benchmarks import starters
 from benchmarks.bare import BareForkServer
 from benchmarks.table import Line, at_least, at_most, beside, of, seconds_text, spread
-from ddp_workbook.recording.timing import compare
+from manyranks.recording.timing import compare
 
 RANKS = 4
 LIMIT = 0.25  # seconds

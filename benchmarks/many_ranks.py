@@ -3,7 +3,7 @@
 from benchmarks import starters
 from benchmarks.bare import BareForkServer
 from benchmarks.table import Line, at_most, beside
-from ddp_workbook.recording.timing import compare
+from manyranks.recording.timing import compare
 
 RANKS = 64
 LIMIT = 2.5  # seconds on 2 cores

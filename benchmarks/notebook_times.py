@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from benchmarks.table import Line
-from ddp_workbook.notebook.pages import FURTHER
+from ddp_workbook.page.pages import FURTHER
 from tools import book
 
 # Seconds on 2 cores: for these pages together, and for the longest of them.

@@ -2,9 +2,9 @@
 
 from benchmarks.table import Line, Spread, ratio_text, spread
 from benchmarks.workers.all_reduce import timed
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.network.links import network
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.launch import run_ranks
+from manyranks.network.links import network
 
 NETWORK = "1 Gbit/s, 1 ms"
 SIZES = {"1 kB": 1_000, "100 kB": 100_000, "1 MB": 1_000_000, "64 MB": 64_000_000}

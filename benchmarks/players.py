@@ -7,8 +7,8 @@ from importlib import import_module
 from typing import NamedTuple
 
 from benchmarks.table import Line, at_most, spread
-from ddp_workbook.notebook import pages
-from ddp_workbook.notebook.play import Play
+from ddp_workbook.page import pages
+from ddp_workbook.page.play import Play
 
 CHANGES = 20
 LONGEST = 0.5  # seconds

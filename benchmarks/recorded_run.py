@@ -7,8 +7,8 @@ import pandas as pd
 
 from benchmarks.table import Line, beside
 from ddp_workbook.experiments.distributed_data_parallel import step_times
-from ddp_workbook.figures import speed_up_plot, step_time_plot
-from ddp_workbook.recording.timing import speed_up
+from manyranks.figures import speed_up_plot, step_time_plot
+from manyranks.recording.timing import speed_up
 
 FIGURES = Path(__file__).parents[1] / "figs"
 STEM = "distributed_data_parallel"

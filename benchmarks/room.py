@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 
 from benchmarks.table import Line
-from ddp_workbook.exercises.judging.catalogue import names
+from ddp_workbook.judging.catalogue import names
 
 READERS = 16
 LONGEST = 600.0  # seconds for the whole room
@@ -25,8 +25,8 @@ def mean_over_ranks(value):
 """
 READER = """
 import sys
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.exercises.judging.judge import examine
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.judging.judge import examine
 if __name__ == "__main__":
     name, code = sys.argv[1], sys.argv[2]
     sys.stdin.readline()

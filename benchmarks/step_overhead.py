@@ -10,9 +10,9 @@ from benchmarks.bare import BareForkServer
 from benchmarks.table import Line, beside, ratio_text, times_as_fast
 from benchmarks.workers.steps import PICKED, READY, bare_loop, compare_loops
 from ddp_workbook.chapters.distributed_data_parallel import BATCH_SIZE, DEPTH, WIDTH
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.recording.timing import compare
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
+from manyranks.recording.timing import compare
 
 RANKS = 2
 MOST = 1.03  # times as long

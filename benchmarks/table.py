@@ -9,8 +9,8 @@ import pandas as pd
 from rich.markup import escape
 from rich.table import Table
 
-from ddp_workbook.files import write_atomically
-from ddp_workbook.recording.timing import speed_up
+from manyranks.files import write_atomically
+from manyranks.recording.timing import speed_up
 
 HEADINGS = ("what", "measured", "compared with", "ratio", "target", "")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 
 import psutil
 
-from ddp_workbook.launcher import fork_server
+from manyranks.launcher import fork_server
 
 MARK = "DDP_WORKBOOK_BENCHMARK"  # this environment variable is inherited by all descendants
 

@@ -4,7 +4,7 @@ from textwrap import indent
 
 import pytest
 
-from ddp_workbook.exercises.judging.verdict import Verdict
+from ddp_workbook.judging.verdict import Verdict
 
 IMPORTS = "import torch\nimport torch.distributed as dist\n\n\n"
 DEF = "def mean_over_ranks(value):"  # line 6 of the page, the body begins on line 7

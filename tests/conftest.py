@@ -106,13 +106,13 @@ def lacking(marker: str) -> tuple[str, str] | None:
 
         return (missing(), CLUSTER) if missing() else None
     if marker == "sandbox":
-        from ddp_workbook.instructor.sandbox import sandbox
+        from ddp_workbook.workshop.sandbox import sandbox
 
         return (f"a sandbox ({sandbox().why})", SANDBOX) if sandbox().why else None
     if marker == "network":
         return None if reaches_the_internet() else ("a network", NETWORK)
     if marker == "memory":
-        from ddp_workbook.launcher.limits import usable_memory
+        from manyranks.launcher.limits import usable_memory
 
         return None if usable_memory() >= MEMORY else ("3 GB of memory", LARGER)
     gpus, words, what_runs_them = GPUS[marker]

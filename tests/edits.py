@@ -2,7 +2,7 @@
 
 import re
 
-from ddp_workbook.exercises.judging.catalogue import Exercise, names
+from ddp_workbook.judging.catalogue import Exercise, names
 from tools.wrong_answers import WrongAnswer
 
 EXERCISES = {name: Exercise(name) for name in names()}

@@ -1,11 +1,11 @@
 """Launches that hang, ended as soon as the hang is proven."""
 
 import pytest
-from ddp_workbook.launcher.hang_detection import HangLimits
 
-from ddp_workbook.errors import RanksHung
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from manyranks.errors import RanksHung
+from manyranks.launcher.calls import Call
+from manyranks.launcher.hang_detection import HangLimits
+from manyranks.launcher.launch import run_ranks
 from tests.workers import launching
 
 

@@ -10,8 +10,8 @@ import psutil
 import pytest
 
 from benchmarks.traces import alive, wait_until
-from ddp_workbook import files
-from ddp_workbook.launcher import fork_server, subreaper
+from manyranks import files
+from manyranks.launcher import fork_server, subreaper
 
 
 @pytest.fixture(autouse=True)

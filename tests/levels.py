@@ -118,7 +118,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     are, except where a file is shared out in parts. 0 is pytest itself: one that hands its tests to
     a single other would only take memory.
     """
-    from ddp_workbook.launcher import limits  # late: conftest has set what torch must find
+    from manyranks.launcher import limits  # late: conftest has set what torch must find
 
     most = limits.usable_cores() + (not config.getoption("keyword"))
     files = named_files(config)

@@ -2,7 +2,7 @@
 
 from matplotlib.text import Text
 
-from ddp_workbook.figures.style import Picture
+from manyranks.figures.style import Picture
 
 
 def words(picture: Picture) -> list[str]:

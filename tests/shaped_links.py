@@ -5,7 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
-from ddp_workbook.planning.scaling import Ring, least_squares
+from manyranks.planning.scaling import Ring, least_squares
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ import textwrap
 import time
 from pathlib import Path
 
-from ddp_workbook.files import write_atomically
+from manyranks.files import write_atomically
 from tools.set_up import ROOT
 
 RUN = ROOT / "data" / "readme_run.json"
@@ -35,8 +35,8 @@ CELLS = {
 def record(limit: float = LIMIT) -> dict:
     """Run both cells; what came back, the seconds, and the report of the one that hangs."""
     from ddp_workbook import RanksHung, launch
-    from ddp_workbook.notebook.cells import save_cell
-    from ddp_workbook.notebook.machine import machine_name
+    from ddp_workbook.page.cells import save_cell
+    from ddp_workbook.page.machine import machine_name
 
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
         cells = {name: save_cell(*lines) for name, lines in CELLS.items()}
@@ -135,8 +135,8 @@ def cell(name: str) -> str:
 
 def picture(run: dict) -> str:
     """The SVG of a recorded run."""
-    from ddp_workbook.figures.palette import tint
-    from ddp_workbook.rank_colours import for_text, rank_colour
+    from manyranks.figures.palette import tint
+    from manyranks.rank_colours import for_text, rank_colour
 
     drawing = Drawing()
     span = LANE_RIGHT - LANE_LEFT

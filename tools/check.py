@@ -18,8 +18,8 @@ from collections import defaultdict
 from collections.abc import Container, Iterable, Iterator
 from pathlib import Path
 
-from ddp_workbook import HOMES
-from ddp_workbook.source_tree import parse_source
+from manyranks.diagnostics.parsing import parse_source
+from manyranks.lazy_names import homes_in
 from tests.levels import level_of_file
 from tools.set_up import ROOT
 
@@ -42,14 +42,11 @@ TESTS_OF = {  # folder -> the file that tests each name in it
     "ddp_workbook/exercises/": EXERCISES,
     "tests/wrong_answers/": WRONG_ANSWERS,
     "tests/right_answers/": "tests/judging/test_right_answers.py",
-    "tests/doctor_scripts/": "tests/workbench/doctor/test_doctor_scripts.py",
+    "tests/doctor_scripts/": "tests/manyranks/script_doctor/test_doctor_scripts.py",
 }
 SUBJECTS = {  # what has changed -> the folder of its tests, where that is called otherwise
-    "checkup": "doctor",
     "diagnostics": "launcher",
-    "notebook": "page",
-    "instructor": "workshop",
-    "progress_board": "workshop",
+    "room_client": "workshop",
     "tools": "tree",
     "benchmarks": "tree",
 }
@@ -105,6 +102,11 @@ class Graph:
             path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files
         }
         self.modules = {module(path): path for path in [*self.texts, *deleted]}
+        self.doors = {
+            module(path): homes_in(text)
+            for path, text in self.texts.items()
+            if "lazy_names(__name__" in text
+        }
         self.users = defaultdict(set)  # path -> paths of those that import it
         for path, text in self.texts.items():
             for used in self._used(path, text):
@@ -114,15 +116,15 @@ class Graph:
         """The files that this file imports; a page also uses its exercises' files."""
         for name in imported(path, text):
             head, _, last = name.rpartition(".")
-            if head == "ddp_workbook" and last in HOMES:
-                name = f"ddp_workbook.{HOMES[last]}"
+            if last in (homes := self.doors.get(head, {})):
+                name = homes[last]
             found = self.modules.get(name) or self.modules.get(head)
             if found:
                 yield found
                 if "= subjects(__name__)" in self.texts.get(found, ""):  # it imports them by name
                     yield from (other for other in self.texts if is_beside(found, other))
         for name in re.findall(r"%%exercise (\w+)", text):
-            yield f"src/ddp_workbook/exercises/{name}.py"
+            yield from (one for one in self.texts if is_exercise(one, name))
 
     def reached(self, paths: Iterable[str]) -> dict[str, list[str]]:
         """Who needs these files: path -> the way from it to the change, the nearest first."""
@@ -162,6 +164,11 @@ def module(path: str) -> str:
 def is_beside(package: str, other: str) -> bool:
     """Whether a module lies in the folder of this `__init__.py`."""
     return Path(other).parent == Path(package).parent and other != package
+
+
+def is_exercise(path: str, name: str) -> bool:
+    """Whether it is the file of this exercise, in the folder of its chapter."""
+    return bool(re.fullmatch(rf"src/ddp_workbook/exercises/\w+/{name}\.py", path))
 
 
 def imported(path: str, text: str) -> Iterator[str]:

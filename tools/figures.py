@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks import recorded_run
 from ddp_workbook.experiments.distributed_data_parallel import step_times
 from ddp_workbook.experiments.samplers.pinning import pinning_plot
-from ddp_workbook.files import write_atomically
+from manyranks.files import write_atomically
 from tools import animation
 from tools.set_up import ROOT
 

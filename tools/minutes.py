@@ -16,10 +16,9 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-from ddp_workbook.instructor.timetable import Minutes, all_minutes
-
-from ddp_workbook.instructor import timetable
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
+from ddp_workbook.workshop import timetable
+from ddp_workbook.workshop.timetable import Minutes, all_minutes
 from tools.set_up import ROOT
 
 README, GUIDE = ROOT / "README.md", ROOT / "notebooks" / "README.md"
@@ -96,7 +95,7 @@ def write(known: Minutes) -> None:
 
 def teaching_of(path: Path) -> int:
     """The teaching minutes of a page that is run now, in a copy."""
-    from ddp_workbook.instructor.page_times import page_times
+    from ddp_workbook.workshop.page_times import page_times
 
     (found,) = page_times([path.stem], run=True)
     if found.failed:

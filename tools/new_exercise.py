@@ -21,15 +21,17 @@ import tempfile
 from pathlib import Path
 
 import nbformat
-from ddp_workbook.instructor.timetable import all_minutes
 
-from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.instructor.minutes import of_exercise
-from ddp_workbook.notebook import pages
+from ddp_workbook.judging.catalogue import CHAPTERS
+from ddp_workbook.judging.check import path_of
+from ddp_workbook.page import pages
+from ddp_workbook.workshop.minutes import of_exercise
+from ddp_workbook.workshop.timetable import all_minutes
 from tools import minutes
 from tools.set_up import ROOT
 
 EXERCISES = ROOT / "src" / "ddp_workbook" / "exercises"
+LISTED = ROOT / "src" / "ddp_workbook" / "judging" / "catalogue.py"
 WRONG = ROOT / "tests" / "wrong_answers"
 HEADING = re.compile(r"### (?:\d+\. )?(?P<title>.*?)(?P<minutes> \(\d+ min\))?")
 BLOCK = re.compile(r"    |[-*|] |\d+\. |```")  # such a line begins a block, or is code
@@ -43,7 +45,7 @@ a list. Every rule that the check needs is here, and no rule that the solution b
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import DistributedCheck, body, edit
+from ddp_workbook.judging import DistributedCheck, body, edit
 
 MINUTES = {minutes}
 HINTS = [
@@ -133,8 +135,8 @@ def try_out(name: str | None, files: list[str]) -> None:
 
     A file is one cell, or several as in tests/wrong_answers.
     """
-    from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find
-    from ddp_workbook.exercises.judging.judge import examine
+    from ddp_workbook.judging.catalogue import UnknownExercise, find
+    from ddp_workbook.judging.judge import examine
     from tools.wrong_answers import cell_of, read
 
     cells = {}
@@ -166,7 +168,8 @@ def add(name: str | None, page: str, after: str | None, needed: int) -> None:
     known = all_minutes()
     teaching, exercises = known[path.stem]
     minutes.refuse_too_long({**known, path.stem: (teaching, exercises + needed)})
-    file, answers = EXERCISES / f"{name}.py", WRONG / f"{name}.py"
+    chapter = page_of(path.stem[:2]).stem[3:]
+    file, answers = EXERCISES / chapter / f"{name}.py", WRONG / f"{name}.py"
     for new, text in ((file, FILE), (answers, ANSWERS)):
         if not new.exists():
             new.write_text(text.format(name=name, minutes=needed), encoding="utf-8")
@@ -178,7 +181,7 @@ def add(name: str | None, page: str, after: str | None, needed: int) -> None:
 
 def enter() -> None:
     """Write CHAPTERS as it is now, in the order of the pages."""
-    path = EXERCISES / "__init__.py"
+    path = LISTED
     stems = [page.stem[3:] for page in pages.all_pages() if page.stem[3:] in CHAPTERS]
     lines = "".join(f"    {json.dumps(stem)}: {json.dumps(CHAPTERS[stem])},\n" for stem in stems)
     text = path.read_text(encoding="utf-8")
@@ -276,7 +279,7 @@ def slug(name: str) -> str:
 
 def text_of(name: str) -> str:
     """The exercise's file."""
-    return (EXERCISES / f"{name}.py").read_text(encoding="utf-8")
+    return path_of(name).read_text(encoding="utf-8")
 
 
 def task_of(name: str) -> str:
@@ -292,7 +295,7 @@ def task_of(name: str) -> str:
 
 def stub_of(name: str) -> str:
     """The cell as the reader gets it."""
-    from ddp_workbook.exercises.judging.source import stub
+    from ddp_workbook.judging.source import stub
 
     return stub(text_of(name), name)
 

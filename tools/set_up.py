@@ -51,7 +51,7 @@ COMMANDS = {
     "lint": ["-m", "pre_commit", "run", "--all-files"],
 }
 KERNEL_SETTINGS = """# Written by tools/set_up.py.
-c.InteractiveShellApp.extensions = ["ddp_workbook.notebook.after_restart"]
+c.InteractiveShellApp.extensions = ["ddp_workbook.page.after_restart"]
 """
 MEND = (
     "fix it (the network, HTTPS_PROXY, space on the disk), or copy the workbook to a folder of "

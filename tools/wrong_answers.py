@@ -16,8 +16,8 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_workbook.exercises import body, edit
-from ddp_workbook.exercises.judging.catalogue import Exercise
+from ddp_workbook.judging import body, edit
+from ddp_workbook.judging.catalogue import Exercise
 
 FOLDER = Path(__file__).parents[1] / "tests" / "wrong_answers"
 HEAD = re.compile(r"^# (told|right at): (.*)\n", re.M)

@@ -15,7 +15,7 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.chapters import distributed_data_parallel as chapter
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, batches
 
 WARM_UP = 3  # steps of each epoch that do not count: DDP rebuilds its buckets after the first
 PICKED, READY = "the barest loop", "the barest loop, rows ready"

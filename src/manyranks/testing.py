@@ -1,6 +1,6 @@
 """For your own tests, with pytest: a function on real ranks, in tenths of a second.
 
-    from ddp_workbook.testing import equals_one_process, ranks
+    from manyranks.testing import equals_one_process, ranks
 
     def test_every_rank_gets_the_sum(ranks):
         assert ranks(4)(my_sum, 10) == [40, 40, 40, 40]
@@ -19,14 +19,14 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.launch import run_ranks
+from manyranks.errors import WorkbookError
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.launch import run_ranks
 
 try:
     import pytest
 except ImportError as missing:
-    raise WorkbookError("ddp_workbook.testing needs pytest: pip install pytest") from missing
+    raise WorkbookError("manyranks.testing needs pytest: pip install pytest") from missing
 
 
 def on_ranks(number: int, timeout: float = 60, **environment: str) -> Callable[..., list]:

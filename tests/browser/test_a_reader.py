@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.notebook.after_restart import ADVICE
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.page.after_restart import ADVICE
 from tests.browser.lab import Editor, lab
 from tools import book
 

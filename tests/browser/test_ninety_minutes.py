@@ -9,10 +9,10 @@ from pathlib import Path
 
 import nbformat
 import pytest
-from ddp_workbook.instructor.timetable import Row, guide_text, plans, spans
 
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.notebook.pages import EXERCISE
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.page.pages import EXERCISE
+from ddp_workbook.workshop.timetable import Row, guide_text, plans, spans
 from tests.browser.lab import lab
 from tools import book
 

@@ -12,7 +12,7 @@ import psutil
 import pytest
 
 from benchmarks.traces import alive, wait_until
-from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.judging.catalogue import find
 from tests.browser.lab import CHROMIUM_OPTIONS, Notebook
 from tests.browser.server import wait_for_server
 from tests.conftest import chromium
@@ -85,7 +85,7 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
 
 
 SLIDER = """from ddp_workbook import stepper
-from ddp_workbook.figures import Picture
+from manyranks.figures import Picture
 
 held = launch(demos.one_sum, ranks=2)
 stepper([Picture(demos.one_sum_plot(held).figure, f"step {number}") for number in range(3)])"""

@@ -8,8 +8,8 @@ import time
 
 import pytest
 
-from ddp_workbook.progress_board import board, views
-from ddp_workbook.questions.table import find
+from ddp_workbook.page.questions import find
+from ddp_workbook.workshop.room import board, views
 from tests.browser.accessibility import book_findings
 from tests.browser.lab import CHROMIUM_OPTIONS
 from tests.conftest import chromium
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.browser
 PEOPLE, UPDATES, EXERCISES = 20, 200, 10
 ATTENDEE = f"""
 import sys
-from ddp_workbook.progress_board.report import join, note_guess, note_page, note_verdict
+from ddp_workbook.page.room_client.report import join, note_guess, note_page, note_verdict
 
 print(join(*sys.argv[1:]), flush=True)
 sys.stdin.readline()

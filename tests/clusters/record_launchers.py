@@ -21,8 +21,8 @@ from pathlib import Path
 
 import torch
 
+from ddp_workbook.chapters.results import read_results
 from ddp_workbook.experiments.many_machines.launchers import RANK_VARIABLES
-from ddp_workbook.results import read_results
 from tests.clusters.slurm import Slurm
 
 CHECKOUT = Path(__file__).parents[2]

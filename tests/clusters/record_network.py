@@ -13,9 +13,9 @@ from pathlib import Path
 import torch
 
 from ddp_workbook.experiments.many_machines.costs import Workload, slowest_ranks, timings_of_rank
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.network.links import Network
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.launch import run_ranks
+from manyranks.network.links import Network
 from tests.clusters import missing
 from tests.clusters.hosts import Hosts
 from tests.clusters.shaped_ranks import MBIT, Form, Ranks

@@ -31,9 +31,9 @@ from ddp_workbook.chapters import (
     single_process,
     when_it_hangs,
 )
-from ddp_workbook.digits import DigitsMLP, TrainingResult
+from ddp_workbook.chapters.digits import DigitsMLP, TrainingResult
 from ddp_workbook.experiments.fully_sharded import one_process as transformer
-from ddp_workbook.notebook.code_diff import what_changed
+from ddp_workbook.page.code_diff import what_changed
 from tools.set_up import ROOT
 
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.utils.data import DistributedSampler
 
-from ddp_workbook.digits import (
+from ddp_workbook.chapters.digits import (
     COLUMNS,
     DATA,
     DigitsDataset,

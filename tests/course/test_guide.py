@@ -7,8 +7,8 @@ from itertools import takewhile
 import nbformat
 import pytest
 
-from ddp_workbook.instructor import timetable
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
+from ddp_workbook.workshop import timetable
 from tools import minutes
 from tools.minutes import GUIDE
 from tools.set_up import ROOT

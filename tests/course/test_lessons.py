@@ -5,8 +5,8 @@ import re
 import nbformat
 import pytest
 
-from ddp_workbook.instructor import minutes
-from ddp_workbook.notebook.pages import FURTHER, all_pages, in_order
+from ddp_workbook.page.pages import FURTHER, all_pages, in_order
+from ddp_workbook.workshop import minutes
 from tools.set_up import ROOT
 
 NOTEBOOKS = all_pages()

@@ -15,9 +15,9 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.instructor import minutes
-from ddp_workbook.questions import table
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.page import questions
+from ddp_workbook.workshop import minutes
 from tools import book
 
 # Seconds of this run, on any machine: about ten times what two quiet cores took. What readers wait
@@ -184,7 +184,7 @@ def test_what_it_measures_is_the_answer_of_its_questions(executed):
         for _, output in executed.outputs()
         if NO_GUESS in output.get("data", {}).get("text/plain", "")
     ]
-    asked = table.of_page(executed.stem)
+    asked = questions.of_page(executed.stem)
     assert len(shown) == len(asked)
     right = [one for one in asked.values() if one.right is not None]
     answers = [f"{NO_GUESS} {one.words(one.right)}. {one.because}" for one in right]

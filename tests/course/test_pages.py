@@ -11,8 +11,9 @@ from urllib.parse import urlsplit
 import pytest
 
 import ddp_workbook
-from ddp_workbook.notebook import pages
-from ddp_workbook.notebook.pages import CHECKOUT, source
+from ddp_workbook import former_names
+from ddp_workbook.page import pages
+from ddp_workbook.page.pages import CHECKOUT, source
 from tests.cells import python_of
 
 NOTEBOOKS = pages.all_pages()
@@ -84,19 +85,20 @@ def is_for(path: Path, one: str) -> bool:
     _, room, *rest = one.split(".")
     if room in ("experiments", "figures"):
         return rest[:1] == [pages.find_pages([path.stem[:2]])[0].stem[3:]]
-    return room in ("chapters", "digits", "program") or (not rest and room in ddp_workbook.HOMES)
+    return room in ("chapters", "program") or (not rest and room in ddp_workbook.__all__)
 
 
 @each_notebook
 def test_a_notebook_imports_what_is_meant_for_it(path):
-    """The front door, digits, chapters, the program that grows with them, its own experiments."""
+    """The front door, chapters, the program that grows with them, its own experiments."""
     names = set().union(*map(imported, cells(path, "code")))
     assert {one for one in names if not is_for(path, one)} == set()
 
 
 def test_the_front_door_leads_to_every_name():
-    """Each name of the table is where the table says."""
-    assert [home for home in ddp_workbook.HOMES if not callable(getattr(ddp_workbook, home))] == []
+    """Each listed name is where the list says, and what pages called it before leads there, too."""
+    names = {*ddp_workbook.__all__, *former_names.NAMES}
+    assert [name for name in names if not callable(getattr(ddp_workbook, name))] == []
 
 
 # Links that lead out of the workbook

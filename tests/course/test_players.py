@@ -3,10 +3,10 @@
 import pytest
 
 from benchmarks.players import PLAYED, Player, players
-from ddp_workbook.errors import RankFailed, RanksHung
-from ddp_workbook.notebook import pages
-from ddp_workbook.notebook.play import Play
-from ddp_workbook.planning.sizes import PlanRefused
+from ddp_workbook.page import pages
+from ddp_workbook.page.play import Play
+from manyranks.errors import RankFailed, RanksHung
+from manyranks.planning.sizes import PlanRefused
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.push("players")

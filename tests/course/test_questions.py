@@ -4,12 +4,11 @@ import re
 
 import pytest
 
-from ddp_workbook.notebook import pages
-from ddp_workbook.notebook.pages import PREDICT_CALL, source
-from ddp_workbook.questions import table
+from ddp_workbook.page import pages, questions
+from ddp_workbook.page.pages import PREDICT_CALL, source
 
 PAGES = pages.all_pages()
-QUESTIONS = table.all_questions()
+QUESTIONS = questions.all_questions()
 REVEALED = re.compile(r'\breveal\(\s*"(\w+)"|^%%ranks .*--reveal (\w+)')
 each_page = pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 
@@ -34,7 +33,7 @@ def names(path) -> list[tuple[str, str]]:
 def test_a_page_asks_its_questions_in_the_order_of_its_table_and_shows_each_answer_later(path):
     found = names(path)
     asked = [name for kind, name in found if kind == "asked"]
-    assert asked == list(table.of_page(path.stem))
+    assert asked == list(questions.of_page(path.stem))
     assert sorted(name for kind, name in found if kind == "shown") == sorted(asked)
     assert [
         name for name in asked if found.index(("asked", name)) > found.index(("shown", name))
@@ -45,9 +44,9 @@ def test_a_page_asks_its_questions_in_the_order_of_its_table_and_shows_each_answ
 
 def test_no_table_is_without_its_page_and_no_name_stands_in_two():
     stems = {path.stem for path in PAGES}
-    tables = [path.stem for path in table.FOLDER.glob("*.toml")]
+    tables = [path.stem for path in questions.FOLDER.glob("*/*.toml")]
     assert {stem for stem in tables if stem not in stems} == set()
-    assert len(QUESTIONS) == sum(len(table.of_page(stem)) for stem in tables)
+    assert len(QUESTIONS) == sum(len(questions.of_page(stem)) for stem in tables)
 
 
 @each_page
@@ -57,7 +56,7 @@ def test_its_questions_can_be_answered(path):
     What the table does not know, the page measures.
     """
     code = "\n".join(cells(path))
-    for name, question in table.of_page(path.stem).items():
+    for name, question in questions.of_page(path.stem).items():
         assert question.ask.endswith("?") and question.because.endswith("."), name
         choices = question.choices
         assert not choices or 2 <= len(set(choices)) == len(choices) <= 5, name

@@ -12,8 +12,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.results import (
+from ddp_workbook.chapters.results import (
     COLUMNS,
     HEADER,
     ResultsRefused,
@@ -22,6 +21,7 @@ from ddp_workbook.results import (
     line_of,
     read_results,
 )
+from manyranks.errors import WorkbookError
 
 ROW = {
     "time": "2026-11-22T03:29:59+00:00",
@@ -212,7 +212,7 @@ def test_what_is_read_only_is_refused_before_the_training(tmp_path, there):
         append_row(path, ROW)
     (path if there else tmp_path).chmod(0o444 if there else 0o555)
     before = AS_A_USER if shutil.which("setpriv") and os.geteuid() == 0 else []
-    code = "import sys; from ddp_workbook.results import *; check_results(sys.argv[1])"
+    code = "import sys; from ddp_workbook.chapters.results import *; check_results(sys.argv[1])"
     command = [*before, sys.executable, "-c", code, str(path)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=100)
     tmp_path.chmod(0o755)

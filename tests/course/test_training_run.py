@@ -12,11 +12,17 @@ import pandas as pd
 import pytest
 import torch
 
-from ddp_workbook import RankFailed, launch, training_run
-from ddp_workbook.chapters import data_parallel, distributed_data_parallel, samplers, single_process
-from ddp_workbook.digits import TrainingResult
-from ddp_workbook.launcher.rendezvous import free_port
-from ddp_workbook.results import COLUMNS, read_results
+from ddp_workbook import RankFailed, launch
+from ddp_workbook.chapters import (
+    data_parallel,
+    distributed_data_parallel,
+    samplers,
+    single_process,
+    training_run,
+)
+from ddp_workbook.chapters.digits import TrainingResult
+from ddp_workbook.chapters.results import COLUMNS, read_results
+from manyranks.launcher.rendezvous import free_port
 
 DDP = distributed_data_parallel
 SHORT = {"epochs": 2, "batch_size": 600}  # 3 steps an epoch
@@ -33,8 +39,8 @@ def program(folder: Path, body: str) -> Path:
     path = folder / "program.py"
     path.write_text(
         "import os, sys, torch\n"
-        "from ddp_workbook.digits import Trained\n"
-        "from ddp_workbook.training_run import run\n\n"
+        "from ddp_workbook.chapters.digits import Trained\n"
+        "from ddp_workbook.chapters.training_run import run\n\n"
         "def train(epochs: int = 2, batch_size: int = 8, width: int = 1, depth: int = 0):\n"
         + "".join(f"    {line}\n" for line in body.splitlines())
         + "\nif __name__ == '__main__':\n    run(train)\n"

@@ -8,16 +8,14 @@ import time
 from pathlib import Path
 
 import pytest
-from ddp_workbook.exercises.judging.own_solution import own_solution
 
-from ddp_workbook.errors import HangUndecided, WorkbookError
-from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.exercises.judging import attempts, judge, on_ranks, reader
-from ddp_workbook.exercises.judging.catalogue import UnknownExercise, find, names
-from ddp_workbook.exercises.judging.judge import examine
-from ddp_workbook.exercises.judging.magics import ExerciseMagics
-from ddp_workbook.exercises.judging.reader import hint, progress, solution
-from ddp_workbook.exercises.judging.verdict import (
+from ddp_workbook.judging import attempts, judge, on_ranks, reader
+from ddp_workbook.judging.catalogue import CHAPTERS, UnknownExercise, find, names
+from ddp_workbook.judging.judge import examine
+from ddp_workbook.judging.magics import ExerciseMagics
+from ddp_workbook.judging.own_solution import own_solution
+from ddp_workbook.judging.reader import hint, progress, solution
+from ddp_workbook.judging.verdict import (
     COLOURS,
     NOT_ATTEMPTED,
     NOT_YET,
@@ -25,10 +23,11 @@ from ddp_workbook.exercises.judging.verdict import (
     UNDECIDED,
     Verdict,
 )
-from ddp_workbook.files import temporary_folders
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.notebook import pages
-from ddp_workbook.rank_colours import contrast
+from ddp_workbook.page import pages
+from manyranks.errors import HangUndecided, WorkbookError
+from manyranks.files import temporary_folders
+from manyranks.launcher.launch import launch
+from manyranks.rank_colours import contrast
 from tests.attempts import RIGHT, cell
 from tests.cells import Kernel, run
 from tests.leaks import (  # noqa: F401 (fixtures)

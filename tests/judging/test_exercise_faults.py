@@ -15,11 +15,11 @@ import pytest
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises.judging import on_ranks
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.exercises.judging.guard import State
-from ddp_workbook.exercises.judging.judge import examine
-from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, UNDECIDED, Verdict
+from ddp_workbook.judging import on_ranks
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.judging.guard import State
+from ddp_workbook.judging.judge import examine
+from ddp_workbook.judging.verdict import NOT_YET, SOLVED, UNDECIDED, Verdict
 from tests.attempts import DEF, IMPORTS, RIGHT, as_text, attempts_in_a_folder, cell  # noqa: F401
 from tests.leaks import descriptors, no_rank_left, wait_until  # noqa: F401 (a fixture)
 

@@ -10,17 +10,16 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.catalogue import FOLDER, names
-from ddp_workbook.exercises.judging.check import DistributedCheck, Observation, load
-from ddp_workbook.exercises.judging.diagnosis import mismatches
-from ddp_workbook.exercises.judging.judge import examine
-from ddp_workbook.exercises.judging.on_ranks import variants
-from ddp_workbook.exercises.judging.reasons import Reasons
-from ddp_workbook.exercises.judging.verdict import NOT_ATTEMPTED, SOLVED
-from ddp_workbook.instructor.minutes import of_exercise
-from ddp_workbook.notebook import pages
+from ddp_workbook.judging import attempts
+from ddp_workbook.judging.catalogue import CHAPTERS, FOLDER, names
+from ddp_workbook.judging.check import DistributedCheck, Observation, load
+from ddp_workbook.judging.diagnosis import mismatches
+from ddp_workbook.judging.judge import examine
+from ddp_workbook.judging.on_ranks import variants
+from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.verdict import NOT_ATTEMPTED, SOLVED
+from ddp_workbook.page import pages
+from ddp_workbook.workshop.minutes import of_exercise
 from tests.attempts import as_text, attempts_in_a_folder  # noqa: F401 (a fixture)
 from tests.edits import EDITS, exercise, pattern, stripped
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)

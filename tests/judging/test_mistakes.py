@@ -4,20 +4,27 @@ from pathlib import Path
 
 import pytest
 import torch
-from ddp_workbook.exercises.judging.equality import number_in, values_equal
 from torch import nn
 
-from ddp_workbook.exercises import Comparison, Observation, Pattern, SingleProcessCheck, body, edit
-from ddp_workbook.exercises.judging import engine
-from ddp_workbook.exercises.judging.attempts import Attempt
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.exercises.judging.check import Edit, load
-from ddp_workbook.exercises.judging.diagnosis import mismatches
-from ddp_workbook.exercises.judging.judge import examine
-from ddp_workbook.exercises.judging.on_ranks import observations, variants
-from ddp_workbook.exercises.judging.reasons import Reasons
-from ddp_workbook.exercises.judging.snapshots import change, snapshot
-from ddp_workbook.exercises.judging.values import first_difference
+from ddp_workbook.judging import (
+    Comparison,
+    Observation,
+    Pattern,
+    SingleProcessCheck,
+    body,
+    edit,
+    engine,
+)
+from ddp_workbook.judging.attempts import Attempt
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.judging.check import Edit, load
+from ddp_workbook.judging.diagnosis import mismatches
+from ddp_workbook.judging.equality import number_in, values_equal
+from ddp_workbook.judging.judge import examine
+from ddp_workbook.judging.on_ranks import observations, variants
+from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.snapshots import change, snapshot
+from ddp_workbook.judging.values import first_difference
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 SOLUTION = '''def double_sum(numbers):

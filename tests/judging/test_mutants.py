@@ -13,10 +13,10 @@ from itertools import zip_longest
 
 import pytest
 
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.catalogue import Exercise, names
-from ddp_workbook.exercises.judging.judge import judge
-from ddp_workbook.exercises.judging.verdict import SOLVED
+from ddp_workbook.judging import attempts
+from ddp_workbook.judging.catalogue import Exercise, names
+from ddp_workbook.judging.judge import judge
+from ddp_workbook.judging.verdict import SOLVED
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.push("mutants")

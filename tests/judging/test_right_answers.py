@@ -2,9 +2,9 @@
 
 import pytest
 
-from ddp_workbook.exercises.judging.catalogue import Exercise
-from ddp_workbook.exercises.judging.judge import examine
-from ddp_workbook.exercises.judging.verdict import SOLVED
+from ddp_workbook.judging.catalogue import Exercise
+from ddp_workbook.judging.judge import examine
+from ddp_workbook.judging.verdict import SOLVED
 from tests.attempts import attempts_in_a_folder  # noqa: F401 (a fixture)
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tools.set_up import ROOT

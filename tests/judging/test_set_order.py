@@ -4,7 +4,8 @@ import copy
 import pickle
 
 import pytest
-from ddp_workbook.exercises.judging.set_order import RankOrderedSet, compile_cell
+
+from ddp_workbook.judging.set_order import RankOrderedSet, compile_cell
 
 CELL = """
 texts = {"row", "column", "both"}

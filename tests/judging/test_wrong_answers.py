@@ -15,12 +15,12 @@ from unittest.mock import patch
 
 import pytest
 
-from ddp_workbook.exercises.judging import attempts, engine
-from ddp_workbook.exercises.judging.catalogue import names
-from ddp_workbook.exercises.judging.check import DistributedCheck, Pattern, load
-from ddp_workbook.exercises.judging.judge import examine, judge
-from ddp_workbook.exercises.judging.on_ranks import Calls, run_calls, variants
-from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, Verdict
+from ddp_workbook.judging import attempts, engine
+from ddp_workbook.judging.catalogue import names
+from ddp_workbook.judging.check import DistributedCheck, Pattern, load
+from ddp_workbook.judging.judge import examine, judge
+from ddp_workbook.judging.on_ranks import Calls, run_calls, variants
+from ddp_workbook.judging.verdict import NOT_YET, SOLVED, Verdict
 from tests.attempts import as_text, attempts_in_a_folder  # noqa: F401 (a fixture)
 from tests.edits import EDITS, EXERCISES, exercise, pattern, stripped
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)

@@ -6,11 +6,11 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from ddp_workbook.exercises.judging.catalogue import names
-from ddp_workbook.exercises.judging.magics import DEFINED, UNCHECKED
-from ddp_workbook.instructor.execution import copy_layout, errors, execute
-from ddp_workbook.notebook import pages
-from ddp_workbook.notebook.after_restart import ADVICE, UNWRITTEN
+from ddp_workbook.judging.catalogue import names
+from ddp_workbook.judging.magics import DEFINED, UNCHECKED
+from ddp_workbook.page import pages
+from ddp_workbook.page.after_restart import ADVICE, UNWRITTEN
+from ddp_workbook.workshop.execution import copy_layout, errors, execute
 
 pytestmark = pytest.mark.push("pages in a kernel")
 

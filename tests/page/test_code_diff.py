@@ -8,8 +8,8 @@ from textwrap import dedent
 
 import pytest
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.notebook.code_diff import what_changed
+from ddp_workbook.page.code_diff import what_changed
+from manyranks.errors import WorkbookError
 
 OLD = '''
 import torch

@@ -14,7 +14,7 @@ import psutil
 import pytest
 
 from benchmarks.traces import alive, wait_until
-from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.judging.catalogue import find
 from tools import book
 
 pytestmark = pytest.mark.push("other front ends")
@@ -84,7 +84,7 @@ def test_pictures_tables_and_values_of_ranks_are_words(terminal):
     picture = terminal.run(CELLS["sum-picture"])
     ranks = terminal.run(CELLS["greeting"])
     table = terminal.run(CELLS["machine"])
-    terminal.run("from ddp_workbook import stepper\nfrom ddp_workbook.figures import Picture")
+    terminal.run("from ddp_workbook import stepper\nfrom manyranks.figures import Picture")
     slider = terminal.run("stepper([demos.one_sum_plot(launch(demos.one_sum, ranks=4))])")
     assert "Afterwards the ranks have 10, 10, 10, 10." in picture
     assert "I am rank 3 of 4" in ranks and "rank 3: 30" in ranks

@@ -13,14 +13,14 @@ import pandas as pd
 import pytest
 from IPython.core.interactiveshell import InteractiveShell
 
-from ddp_workbook import figures
-from ddp_workbook.errors import LaunchInterrupted, LaunchRefused, RankFailed
-from ddp_workbook.figures import Figure, Picture
-from ddp_workbook.figures.player import player
-from ddp_workbook.figures.slider import WIDGET
-from ddp_workbook.notebook import play as play_module
-from ddp_workbook.notebook.controls import ControlRefused, choice, slider
-from ddp_workbook.notebook.play import RECORD, Play, play
+from ddp_workbook.page import play as play_module
+from ddp_workbook.page.controls import ControlRefused, choice, slider
+from ddp_workbook.page.play import RECORD, Play, play
+from manyranks import figures
+from manyranks.errors import LaunchInterrupted, LaunchRefused, RankFailed
+from manyranks.figures import Figure, Picture
+from manyranks.figures.player import player
+from manyranks.figures.slider import WIDGET
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import playing
 

@@ -9,12 +9,13 @@ import pytest
 import torch
 from IPython.core.interactiveshell import InteractiveShell
 
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.exercises.judging.reader import progress
-from ddp_workbook.files import temporary_folders
-from ddp_workbook.notebook import predictions
-from ddp_workbook.notebook.predictions import TOO_LATE, load_guess, predict, reveal, settle
-from ddp_workbook.questions.table import QuestionError, find
+from ddp_workbook.judging.reader import progress
+from ddp_workbook.page import guesses
+from ddp_workbook.page.guesses import TOO_LATE, load_guess, settle
+from ddp_workbook.page.predictions import predict, reveal
+from ddp_workbook.page.questions import QuestionError, find
+from manyranks.errors import RankFailed
+from manyranks.files import temporary_folders
 from tests.leaks import no_temporary_folder_yet  # noqa: F401 (a fixture)
 
 
@@ -32,13 +33,13 @@ CHOICE, NUMBER = "order_of_greetings", "sum_of_six_ranks"  # c is right, and 21
 def own_folder(tmp_path, monkeypatch, no_temporary_folder_yet):  # noqa: F811
     """Guesses are kept below the current folder; the kernel has shown no answer."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(predictions, "ANSWERED", {})
+    monkeypatch.setattr(guesses, "ANSWERED", {})
 
 
 @pytest.fixture(autouse=True)
 def no_slips(monkeypatch):
     """Whoever chooses twice has thought twice."""
-    monkeypatch.setattr(predictions, "CORRECTION_S", 0.0)
+    monkeypatch.setattr(guesses, "CORRECTION_S", 0.0)
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def restart(monkeypatch):
     """What a restart of the kernel forgets."""
 
     def restarted() -> None:
-        monkeypatch.setattr(predictions, "ANSWERED", {})
+        monkeypatch.setattr(guesses, "ANSWERED", {})
 
     return restarted
 
@@ -157,7 +158,7 @@ def test_a_second_guess_stands_beside_the_first():
 
 
 def test_a_slip_is_no_first_guess(monkeypatch):
-    monkeypatch.setattr(predictions, "CORRECTION_S", 60.0)
+    monkeypatch.setattr(guesses, "CORRECTION_S", 60.0)
     asked = predict(CHOICE)
     for letter in "ab":
         asked.buttons[letter].click()
@@ -262,7 +263,7 @@ def test_a_cell_on_ranks_shows_the_answer_below_what_they_did_or_above_their_err
 
 
 def test_what_ranks_import_brings_no_widgets():
-    code = "import sys, ddp_workbook.notebook.predictions; print('ipywidgets' in sys.modules)"
+    code = "import sys, ddp_workbook.page.predictions; print('ipywidgets' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stdout == (
         "False\n"
     )

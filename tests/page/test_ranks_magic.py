@@ -207,7 +207,7 @@ def test_the_kernel_lives_on_and_the_cells_are_files(page):
 
 
 def test_a_read_only_folder_is_no_obstacle(tmp_path, monkeypatch):
-    from ddp_workbook.notebook import cells
+    from ddp_workbook.page import cells
 
     monkeypatch.setattr(cells, "FOLDER", Path("/proc/no-folder-can-be-made-here"))
     saved = cells.save_cell("%%ranks 2", "1 + 1")
@@ -215,7 +215,7 @@ def test_a_read_only_folder_is_no_obstacle(tmp_path, monkeypatch):
 
 
 def test_rank_values_keep_markup_as_text():
-    from ddp_workbook.notebook.display import RankValues
+    from ddp_workbook.page.display import RankValues
 
     values = RankValues(
         [{"text/plain": "<b>"}, None, {"text/plain": "f", "text/html": "<table></table>"}]

@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddp_workbook.notebook import pages, this_page
+from ddp_workbook.page import pages, this_page
 
 PAGES = pages.all_pages()
 

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import nbformat
 import pytest
 
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.launcher.launch import launch
+from ddp_workbook.judging import attempts
+from manyranks.launcher.launch import launch
 from tests.cells import Kernel
 from tests.leaks import no_rank_left, wait_until  # noqa: F401 (a fixture)
 from tests.workers import saving
@@ -138,7 +138,7 @@ def test_the_first_file_below_work_makes_that_folder(two):
 
 SOLVE = """
 from ddp_workbook import yours
-from ddp_workbook.exercises.judging import attempts
+from ddp_workbook.judging import attempts
 attempts.note_solved(attempts.save({name!r}, {text!r}), "{name} is solved")
 """
 ASK = f"print(yours({NAME!r}).path.read_text(), progress('start_here'))"
@@ -168,7 +168,7 @@ def found_by_a_new_process(folder: Path) -> dict[str, str]:
 def test_the_attempt_of_last_time_is_this_kernels_own(two):
     """`<name>.py` is the latest of both; each page names the file in which its own stands."""
     ask = "print(attempts.saved('where_is').read_text())"
-    save = "from ddp_workbook.exercises.judging import attempts\nattempts.save('where_is', {!r})"
+    save = "from ddp_workbook.judging import attempts\nattempts.save('where_is', {!r})"
     two.a.run(save.format("# a's"))
     two.b.run(save.format("# b's"))
     assert "# a's" in two.a.run(ask) and "# b's" in two.b.run(ask)

@@ -15,8 +15,8 @@ from typer.testing import CliRunner
 
 from ddp_workbook import RankFailed, launch
 from ddp_workbook.cli import app
-from ddp_workbook.exercises.judging.directives import parse_request
-from ddp_workbook.notebook.code_diff import what_changed
+from ddp_workbook.judging.directives import parse_request
+from ddp_workbook.page.code_diff import what_changed
 from ddp_workbook.program import train_02, train_04, train_06, train_07
 from ddp_workbook.program.new import CLUSTERS, STRATEGIES, NewRefused, files, write
 from tests.clusters.slurm import Slurm

@@ -33,7 +33,7 @@ from benchmarks.table import Line, Spread
 from benchmarks.workers.steps import PICKED, READY
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.distributed_data_parallel import step_times
-from ddp_workbook.recording.timing import compare
+from manyranks.recording.timing import compare
 from tools import book
 
 slow_row = pytest.mark.release("slow rows of the benchmark")

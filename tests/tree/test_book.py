@@ -14,7 +14,7 @@ import nbformat
 import psutil
 import pytest
 
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
 from tests.small_book import write_small
 from tools import book
 from tools.book import __main__ as command
@@ -244,7 +244,7 @@ def test_an_execution_that_is_stopped_says_so_and_ends_its_kernel(tmp_path, numb
     nbformat.write(notebook, path)
     code = f"""
 from pathlib import Path
-from ddp_workbook.instructor.execution import execute
+from ddp_workbook.workshop.execution import execute
 try:
     execute(Path({str(path)!r}))
 except KeyboardInterrupt:
@@ -266,7 +266,7 @@ def test_one_that_is_stopped_as_its_last_cell_ends_says_so_too(tmp_path):
 import os, signal
 from pathlib import Path
 from nbclient import NotebookClient
-from ddp_workbook.instructor.execution import execute
+from ddp_workbook.workshop.execution import execute
 
 async def last_one(*args, execute_cell=NotebookClient.async_execute_cell, **kwargs):
     await execute_cell(*args, **kwargs)

@@ -13,7 +13,7 @@ TREE = {
     "src/ddp_workbook/outer.py": "def two():\n    from .inner import ONE\n    return ONE + 1\n",
     "src/ddp_workbook/demos/__init__.py": "__getattr__ = subjects(__name__)\n",
     "src/ddp_workbook/demos/shown.py": "import ddp_workbook.outer\n",
-    "src/ddp_workbook/exercises/half.py": "\n",
+    "src/ddp_workbook/exercises/demos/half.py": "\n",
     "tests/test_inner.py": "from ddp_workbook import inner\n",
     "tests/test_outer.py": "from ddp_workbook.outer import two\n",
     "tests/test_table.py": "TABLE = 'table.csv'\n",
@@ -62,7 +62,7 @@ def chosen(graph: check.Graph, paths: list[str]):
     [
         ("src/ddp_workbook/outer.py", ["outer"], PAGE, []),
         ("src/ddp_workbook/inner.py", ["inner", "outer"], PAGE, ["tests/browser/test_page.py"]),
-        ("src/ddp_workbook/exercises/half.py", [], HALF | PAGE, []),
+        ("src/ddp_workbook/exercises/demos/half.py", [], HALF | PAGE, []),
         ("tests/wrong_answers/half.py", [], WRONG, []),
         ("notebooks/01_page.ipynb", [], PAGE, []),
         ("data/table.csv", ["table"], {}, []),
@@ -91,8 +91,8 @@ def test_far_tests_are_left_out_and_counted(tree):
 @pytest.mark.parametrize(
     ("path", "folder"),
     [
-        ("src/ddp_workbook/launcher/rank.py", "workbench/launcher"),
-        ("src/ddp_workbook/checkup/rules.py", "workbench/doctor"),
+        ("src/manyranks/launcher/rank.py", "manyranks/launcher"),
+        ("src/manyranks/diagnostics/advice.py", "manyranks/launcher"),
         ("src/ddp_workbook/chapters/samplers.py", "course/samplers"),
     ],
 )
@@ -102,7 +102,7 @@ def test_tests_of_the_subject_come_first(tree, path, folder):
         (tree / "tests" / name).mkdir(parents=True, exist_ok=True)
         text = f"import {check.module(path)}\n"
         (tree / f"tests/{name}/test_{Path(name).name}.py").write_text(text)
-    (tree / path).parent.mkdir(exist_ok=True)
+    (tree / path).parent.mkdir(parents=True, exist_ok=True)
     (tree / path).write_text("")
     near, _, _ = chosen(check.Graph(tree), [path])
     assert [str(Path(name).parent) for name in near] == [f"tests/{folder}", "tests/aaa"]

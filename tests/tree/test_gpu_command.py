@@ -53,7 +53,7 @@ def test_there_is_a_part_for_each_measurement_the_tests_and_each_page():
     pages = names[len(one_gpu.MEASUREMENTS) + 1 :]
     assert pages == sorted(path.stem for path in book.NOTEBOOKS)
     assert len(set(names)) == len(names)
-    assert "tests/workbench/launcher/test_gpu_ranks.py" in parts.tests().arguments
+    assert "tests/manyranks/launcher/test_gpu_ranks.py" in parts.tests().arguments
     assert "tests/course/samplers/test_samplers.py" not in parts.tests().arguments
 
 

@@ -4,57 +4,59 @@ import ast
 import json
 import re
 import subprocess
+import sys
 from functools import cache
 from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
 
-import ddp_workbook
+from manyranks.lazy_names import homes_in
 from tools.set_up import ROOT
 
-PACKAGE = ROOT / "src" / "ddp_workbook"
-SOURCES = sorted(PACKAGE.rglob("*.py"))
+SRC = ROOT / "src"
+SOURCES = sorted(SRC.rglob("*.py"))
 NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
 CHAPTERS = [path for path in NOTEBOOKS if not path.stem.startswith("00_")]
 
-# part of the package -> the parts that it may import from; every other import is a wrong arrow
-MAY_IMPORT = {
+# part of a package -> the parts of it that it may import from; every other import is a wrong arrow
+WORKBENCH = {
     "errors": set(),
     "files": set(),
-    "source_tree": set(),
     "rank_colours": set(),
-    "digits": set(),
-    "results": {"errors"},
-    "training_run": {"results", "digits", "errors"},
-    "chapters": {"digits", "training_run"},
-    "diagnostics": {"errors", "source_tree"},
-    "figures": {"files", "rank_colours"},
-    "launcher": {"network", "diagnostics", "errors", "rank_colours", "source_tree"},
-    "planning": {"errors", "digits"},
+    "lazy_names": set(),
+    "command_line": {"errors"},
+    "figures": {"lazy_names", "files", "rank_colours"},
+    "diagnostics": {"errors"},
+    "planning": {"command_line", "errors"},
     "network": {"planning", "errors"},
-    "recording": {"launcher", "network", "diagnostics", "figures", "errors", "files"},
-    "checkup": {"recording", "launcher", "network", "diagnostics", "errors"},
-    "questions": {"errors"},
-    "progress_board": {"errors", "files", "questions"},
+    "launcher": {"network", "diagnostics", "rank_colours", "errors"},
+    "recording": {
+        "launcher",
+        "network",
+        "diagnostics",
+        "figures",
+        "command_line",
+        "files",
+        "errors",
+    },
+    "script_doctor": {"recording", "launcher", "network", "diagnostics", "command_line", "errors"},
+    "testing": {"launcher", "errors"},
+    "cli": {"script_doctor", "recording", "planning"},
 }
-MAY_IMPORT["notebook"] = {"recording", "figures", "launcher", *MAY_IMPORT["launcher"]}
-MAY_IMPORT["notebook"] |= {"progress_board", *MAY_IMPORT["progress_board"]}
-MAY_IMPORT["exercises"] = {"notebook", "progress_board", *MAY_IMPORT["notebook"]} - {"figures"}
-MAY_IMPORT["experiments"] = {
-    "checkup",
-    "exercises",
-    "chapters",
-    "planning",
-    "figures",
-    "results",
-    "digits",
+COURSE = {  # each may import from the workbench, too
+    "former_names": set(),
+    "chapters": set(),
+    "page": set(),
+    "judging": {"page"},
+    "exercises": {"judging"},
+    "experiments": {"chapters", "exercises", "page", "judging"},
+    "program": {"chapters"},
+    "workshop": {"chapters", "exercises", "page", "judging"},
+    "cli": {"program", "workshop"},
 }
-MAY_IMPORT["experiments"] |= MAY_IMPORT["exercises"]
-MAY_IMPORT["instructor"] = {"exercises", "digits", *MAY_IMPORT["exercises"]}
-MAY_IMPORT["testing"] = {"launcher", *MAY_IMPORT["launcher"]}
-MAY_IMPORT["program"] = {"errors", "files", "chapters"}
-MAY_IMPORT["cli"] = {"checkup", "program", "instructor", "planning", *MAY_IMPORT["instructor"]}
+PACKAGES = {"manyranks": WORKBENCH, "ddp_workbook": COURSE}
+PARTS = [(package, part) for package, parts in PACKAGES.items() for part in parts]
 
 
 def name(path: Path) -> str:
@@ -63,68 +65,103 @@ def name(path: Path) -> str:
 
 
 def imports(path: Path, inside: bool = True) -> set[str]:
-    """Every name of this package that the file imports, at the top or `inside` a function.
+    """Every name of the two packages that the file imports, at the top or `inside` a function.
 
     `ddp_workbook.play` of the front door is the module where `play` is at home.
     """
     found = set()
-    package = path.relative_to(ROOT / "src").parent.parts
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree) if inside else tree.body:
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            up = package[: len(package) - node.level + 1] if node.level else ()
-            module = ".".join([*up, *([node.module] if node.module else [])])
-            found |= {f"{module}.{alias.name}" for alias in node.names}
+            found |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ddp_workbook":
-            found |= {f"ddp_workbook.{ddp_workbook.HOMES.get(node.attr, node.attr)}"}
-    return {module for module in found if module.startswith("ddp_workbook.")}
+            found |= {HOMES.get(node.attr, f"ddp_workbook.{node.attr}")}
+    return {module for module in found if module.startswith(tuple(f"{one}." for one in PACKAGES))}
 
 
-@pytest.mark.parametrize("part", MAY_IMPORT)
-def test_arrows_point_one_way(part):
+HOMES = homes_in((SRC / "ddp_workbook" / "__init__.py").read_text(encoding="utf-8"))
+
+
+def files_of(package: str, part: str) -> list[Path]:
+    """The part's modules."""
+    return sorted(SRC.glob(f"{package}/{part}/**/*.py")) or [SRC / package / f"{part}.py"]
+
+
+@pytest.mark.parametrize(("package", "part"), PARTS)
+def test_arrows_point_one_way(package, part):
     """A part imports only from itself and the parts named above: none of them knows its users."""
-    files = sorted(PACKAGE.glob(f"{part}/**/*.py")) or [PACKAGE / f"{part}.py"]
-    arrows = {(name(path), module) for path in files for module in imports(path)}
-    allowed = {part, *MAY_IMPORT[part]}
-    assert {(path, m) for path, m in arrows if m.split(".")[1] not in allowed} == set()
+    allowed = {(package, one) for one in (part, *PACKAGES[package][part])}
+    if package == "ddp_workbook":
+        allowed |= {("manyranks", one) for one in WORKBENCH}
+    arrows = {(name(path), module) for path in files_of(package, part) for module in imports(path)}
+    assert {(path, m) for path, m in arrows if tuple(m.split(".")[:2]) not in allowed} == set()
 
 
-def test_every_part_has_its_row():
+@pytest.mark.parametrize("part", ["judging", "exercises"])
+def test_ranks_that_judge_draw_nothing(part):
+    """A rank of a check would pay for the pictures."""
+    found = set().union(*map(imports, files_of("ddp_workbook", part)))
+    assert [one for one in found if one.startswith("manyranks.figures")] == []
+
+
+@pytest.mark.parametrize("package", PACKAGES)
+def test_every_part_has_its_row(package):
     """A new folder or module says above what it may import, and no two parts import each other."""
-    ours = ("__init__", "__pycache__")
-    assert {path.stem for path in PACKAGE.iterdir() if path.stem not in ours} == set(MAY_IMPORT)
-    assert {
-        (one, two) for one in MAY_IMPORT for two in MAY_IMPORT[one] if one in MAY_IMPORT[two]
-    } == set()
+    parts, ours = PACKAGES[package], ("__init__", "__pycache__")
+    assert {path.stem for path in (SRC / package).iterdir() if path.stem not in ours} == set(parts)
+    assert {(one, two) for one in parts for two in parts[one] if one in parts[two]} == set()
 
 
 def test_no_two_modules_import_each_other():
-    """Neither directly nor around a corner, by imports at their top."""
-    modules = {".".join(path.relative_to(ROOT / "src").with_suffix("").parts) for path in SOURCES}
+    """Neither directly nor around a corner, whether at their top or in a function."""
+    modules = {module_name(path) for path in SOURCES}
     graph = {}
     for path in SOURCES:
-        module = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
-        found = imports(path, inside=False)
-        parents = {name.rpartition(".")[0] for name in found}  # from module import function
-        graph[module] = (found | parents) & modules
+        if path.stem != "__init__":  # a door leads everywhere
+            found = imports(path)
+            parents = {name.rpartition(".")[0] for name in found}  # from module import function
+            graph[module_name(path)] = (found | parents) & modules
     TopologicalSorter(graph).prepare()  # raises CycleError, which names them
+
+
+def module_name(path: Path) -> str:
+    """The name under which a file is imported."""
+    return ".".join(path.relative_to(SRC).with_suffix("").parts)
+
+
+def test_the_workbench_stands_alone():
+    """All of it is imported without the course, JupyterLab or a picture's matplotlib."""
+    modules = [module_name(path) for path in SOURCES if path.is_relative_to(SRC / "manyranks")]
+    modules = [one.removesuffix(".__init__") for one in modules]
+    foreign = ("ddp_workbook", "jupyterlab", "IPython", "ipywidgets", "nbclient", "nbformat")
+    code = f"""
+import importlib, sys
+for name in {foreign}:
+    sys.modules[name] = None
+for name in {[one for one in modules if ".figures." not in one]}:
+    importlib.import_module(name)
+print("matplotlib" in sys.modules)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (done.stdout, done.stderr) == ("False\n", "")
 
 
 def test_the_picture_of_the_parts_is_true():
     """CONTRIBUTING's has each of them, and no arrow leads up."""
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
-    picture = re.search(r"(?s)```\n(notebooks/.*?)```", text)[1]
-    lines = [re.match(r"[│ ]*[├└]─ ((?:\w+(?:/|\.py) *)+)", line) for line in picture.splitlines()]
-    levels = {
-        one: level
-        for level, line in enumerate(lines)
-        for one in re.findall(r"(\w+)(?:/|\.py)", line[1] if line else "")
-    }
-    assert levels.keys() == MAY_IMPORT.keys()
-    up = [(one, two) for one in MAY_IMPORT for two in MAY_IMPORT[one] if levels[one] > levels[two]]
-    assert up == []
+    for package, parts in PACKAGES.items():
+        picture = re.search(rf"(?s)```\nsrc/{package}/\n(.*?)```", text)[1]
+        lines = [re.match(r" *((?:\w+(?:/|\.py) *)+)", line) for line in picture.splitlines()]
+        levels = {
+            one: level
+            for level, line in enumerate(lines)
+            for one in re.findall(r"(\w+)(?:/|\.py)", line[1] if line else "")
+        }
+        assert levels.keys() == parts.keys()
+        up = [(one, two) for one in parts for two in parts[one] if levels[one] > levels[two]]
+        assert up == []
 
 
 def test_no_test_imports_from_another():
@@ -177,7 +214,7 @@ def test_formulas_are_plain_text(path):
 def test_one_stem_a_chapter(path):
     """04_samplers.ipynb has chapters/samplers.py; 04_further_<topic>.ipynb stands beside it."""
     assert path.stem[:2].isdigit()
-    assert (PACKAGE / "chapters" / f"{chapter_of(path)}.py").is_file()
+    assert (SRC / "ddp_workbook" / "chapters" / f"{chapter_of(path)}.py").is_file()
 
 
 def chapter_of(path: Path) -> str:

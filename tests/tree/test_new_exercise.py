@@ -68,7 +68,7 @@ def test_what_follows_from_an_exercise_is_written_everywhere(tree):
     """A chapter's number is its own page; numbers, minutes, sums and the clock follow an edit."""
     new = ("-m", "tools.new_exercise", "sum_of_all", "--chapter", "03", "--after", "where_is")
     run(tree, *new, "--minutes", "2")
-    file = tree / "src/ddp_workbook/exercises/sum_of_all.py"
+    file = tree / "src/ddp_workbook/exercises/process_groups/sum_of_all.py"
     edited = file.read_text().replace("One sentence that", "A sentence which")
     file.write_text(edited.replace("MINUTES = 2", "MINUTES = 3"))
     said = run(tree, "-m", "tools.new_exercise", "--sync")

@@ -9,7 +9,7 @@ import sys
 
 import pytest
 
-from ddp_workbook.launcher import limits
+from manyranks.launcher import limits
 from tests import clusters, conftest, levels
 from tools import set_up
 from tools.set_up import ROOT

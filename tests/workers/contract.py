@@ -92,8 +92,8 @@ def fork_falls_through() -> int:
 
 
 def nested() -> list:
-    from ddp_workbook.launcher.calls import Call
-    from ddp_workbook.launcher.launch import run_ranks
+    from manyranks.launcher.calls import Call
+    from manyranks.launcher.launch import run_ranks
     from tests.workers.launching import all_reduce
 
     return run_ranks(Call(all_reduce), 2, quiet=True)
@@ -104,7 +104,7 @@ def cuda_visible() -> tuple:
 
 
 def ddp_outlives_its_group() -> bool:
-    from ddp_workbook.launcher import workarounds
+    from manyranks.launcher import workarounds
 
     dist.init_process_group("gloo")
     group = dist.group.WORLD

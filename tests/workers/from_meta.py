@@ -2,9 +2,9 @@
 
 import torch
 
+from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import shard_by_block, whole_weights
-from ddp_workbook.digits import DigitsTransformer
 
 
 def sharded_from_meta() -> tuple[tuple, int, bool]:

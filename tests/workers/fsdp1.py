@@ -3,9 +3,9 @@
 import torch
 import torch.distributed as dist
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer, batches
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded import LEARNING_RATE, MAX_NORM, SEED
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches
 from ddp_workbook.experiments.fully_sharded import fsdp1
 
 

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ddp_workbook.experiments.fully_sharded.strategies import Strategy
-from ddp_workbook.recording.memory import MemoryLedger
+from manyranks.recording.memory import MemoryLedger
 
 Shapes = list[tuple[int, ...]]
 

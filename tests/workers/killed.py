@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from ddp_workbook.chapters import checkpoint_and_recover, checkpointing, locking
+from ddp_workbook.chapters.digits import DigitsMLP, TrainingResult
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsMLP, TrainingResult
 
 
 def killed_at(

@@ -9,11 +9,11 @@ from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, fully_shard
 
+from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
-from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments.fully_sharded.strategies import Strategy
-from ddp_workbook.recording.memory import MemoryBreakdown, MemoryLedger, Moment
+from manyranks.recording.memory import MemoryBreakdown, MemoryLedger, Moment
 
 ROWS = 4
 

@@ -2,8 +2,8 @@
 
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.make_it_fast import network_crossover, sharded
 
 

@@ -8,7 +8,7 @@ import threading
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.diagnostics import exceptions
+from manyranks.diagnostics import exceptions
 
 
 def errors(files: list[str]) -> list[dict | None]:

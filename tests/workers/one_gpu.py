@@ -4,7 +4,7 @@ import torch
 import torch.distributed as dist
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.launcher import process_group
+from manyranks.launcher import process_group
 
 
 def of_chapters() -> tuple[str, str, list[float]]:

@@ -8,8 +8,8 @@ import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 from torch import Tensor, nn
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer
 from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer
 from ddp_workbook.experiments.fully_sharded import libraries, loops, pretrained
 
 STATUS = Path("/proc/self/status")

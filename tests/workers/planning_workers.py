@@ -12,9 +12,9 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 
 from ddp_workbook.experiments.fully_sharded.strategies import FAKE
 from ddp_workbook.experiments.one_gpu import group
-from ddp_workbook.planning.decoder import GPT, DecoderShape
-from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.memory import MemoryBreakdown, MemoryLedger
+from manyranks.planning.decoder import GPT, DecoderShape
+from manyranks.recording.dispatch_mode import Recorder
+from manyranks.recording.memory import MemoryBreakdown, MemoryLedger
 
 # Rows that do not divide by the ranks, grouped queries, a root that is no power of two.
 SMALL = DecoderShape("small", 3, 24, 6, 2, 50, 101)

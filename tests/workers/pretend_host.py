@@ -2,7 +2,7 @@
 
 import sys
 
-from ddp_workbook.launcher.agents import run_agents
+from manyranks.launcher.agents import run_agents
 
 
 def main(program: str) -> None:

@@ -13,8 +13,8 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, IterableDataset, get_worker_info
 
 from ddp_workbook.chapters import samplers
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
 
 
 def some_digits(count: int) -> DigitsDataset:

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch.distributed as dist
 
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.reader import progress
-from ddp_workbook.files import write_atomically
+from ddp_workbook.judging import attempts
+from ddp_workbook.judging.reader import progress
+from manyranks.files import write_atomically
 
 
 def attempt(number: int, rank: int) -> str:

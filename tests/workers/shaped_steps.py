@@ -13,7 +13,7 @@ import sys
 import torch
 
 from ddp_workbook.experiments.many_machines.costs import Timer, Workload
-from ddp_workbook.launcher.process_group import set_up
+from manyranks.launcher.process_group import set_up
 
 if __name__ == "__main__":
     if os.environ.get("REAL_TIME") == "1":

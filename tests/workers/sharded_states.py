@@ -16,9 +16,9 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard, register_fsdp_forward_method
 from torch.distributed.tensor import DTensor
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer, accuracy
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import SEED, shard_by_block, whole_weights
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, accuracy
 from ddp_workbook.experiments.checkpoint_and_recover import sharded as checkpoints
 from ddp_workbook.experiments.fully_sharded import mistakes
 

@@ -1,4 +1,4 @@
-"""Trainings for tests/workbench/recording/test_timeline.py."""
+"""Trainings for tests/manyranks/recording/test_timeline.py."""
 
 import sys
 import time

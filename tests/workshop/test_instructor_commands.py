@@ -9,15 +9,15 @@ from pathlib import Path
 import nbformat
 import pytest
 
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.catalogue import Exercise, names
-from ddp_workbook.exercises.judging.source import same_code
-from ddp_workbook.instructor import minutes, timetable
-from ddp_workbook.instructor.certificates import safe
-from ddp_workbook.instructor.execution import copy_layout
-from ddp_workbook.instructor.grading import whose
-from ddp_workbook.instructor.sandbox import sandbox
-from ddp_workbook.notebook import pages
+from ddp_workbook.judging import attempts
+from ddp_workbook.judging.catalogue import Exercise, names
+from ddp_workbook.judging.source import same_code
+from ddp_workbook.page import pages
+from ddp_workbook.workshop import minutes, timetable
+from ddp_workbook.workshop.certificates import safe
+from ddp_workbook.workshop.execution import copy_layout
+from ddp_workbook.workshop.grading import whose
+from ddp_workbook.workshop.sandbox import sandbox
 from tests.commands import run
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 

@@ -12,8 +12,8 @@ from jupyter_client.kernelspec import NoSuchKernel
 from typer.testing import CliRunner
 
 from ddp_workbook import cli
-from ddp_workbook.instructor import machine_check
-from ddp_workbook.instructor.machine_check import GIB, State, trials, tried
+from ddp_workbook.workshop import machine_check
+from ddp_workbook.workshop.machine_check import GIB, State, trials, tried
 from tests.commands import run
 
 Disk = namedtuple("Disk", "total used free")
@@ -32,8 +32,8 @@ def test_every_trial_has_its_line_and_four_ranks_meet():
 @pytest.mark.memory
 def test_every_line_begins_with_its_state(monkeypatch):
     """Also a long one in a narrow terminal: attendees are told to look at the beginnings."""
-    monkeypatch.setattr("ddp_workbook.instructor.meeting.timed_meeting", lambda ranks: 0.1)
-    monkeypatch.setattr("ddp_workbook.launcher.limits.usable_cores", lambda: 1)
+    monkeypatch.setattr("ddp_workbook.workshop.meeting.timed_meeting", lambda ranks: 0.1)
+    monkeypatch.setattr("manyranks.launcher.limits.usable_cores", lambda: 1)
     monkeypatch.setenv("COLUMNS", "60")
     result = CliRunner().invoke(cli.app, ["check"])
     *lines, last = result.output.splitlines()
@@ -45,8 +45,10 @@ def test_every_line_begins_with_its_state(monkeypatch):
 
 @pytest.mark.memory
 def test_what_is_missing_is_named_with_its_mend(monkeypatch):
-    monkeypatch.setattr("ddp_workbook.digits.DigitsDataset", raises(FileNotFoundError("digits")))
-    monkeypatch.setattr("ddp_workbook.instructor.meeting.timed_meeting", lambda ranks: 0.1)
+    monkeypatch.setattr(
+        "ddp_workbook.chapters.digits.DigitsDataset", raises(FileNotFoundError("digits"))
+    )
+    monkeypatch.setattr("ddp_workbook.workshop.meeting.timed_meeting", lambda ranks: 0.1)
     code, output = run("check")
     assert code == 1
     assert "failed data: digits. The folder data/ is incomplete" in output
@@ -90,9 +92,9 @@ class OtherKernel:
 
 
 KERNEL = "jupyter_client.kernelspec.KernelSpecManager.get_kernel_spec"
-CORES = "ddp_workbook.launcher.limits.usable_cores"
-MEMORY = "ddp_workbook.launcher.limits.free_memory"
-LAUNCH = "ddp_workbook.instructor.meeting.launch"
+CORES = "manyranks.launcher.limits.usable_cores"
+MEMORY = "manyranks.launcher.limits.free_memory"
+LAUNCH = "ddp_workbook.workshop.meeting.launch"
 GLOO, NCCL = (f"torch.distributed.is_{name}_available" for name in ("gloo", "nccl"))
 DISK, COUNT, IMPORT = "shutil.disk_usage", "torch.cuda.device_count", "builtins.__import__"
 READ_ONLY = "os.access", lambda path, mode: False

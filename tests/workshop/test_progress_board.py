@@ -12,18 +12,18 @@ from types import SimpleNamespace
 import pytest
 from rich.console import Console
 
-from ddp_workbook.exercises.judging.catalogue import Exercise
-from ddp_workbook.exercises.judging.magics import ExerciseMagics
-from ddp_workbook.notebook import predictions
-from ddp_workbook.progress_board import attendee_news, board, report, views
-from ddp_workbook.progress_board.report import (
+from ddp_workbook.judging.catalogue import Exercise
+from ddp_workbook.judging.magics import ExerciseMagics
+from ddp_workbook.page import guesses, predictions
+from ddp_workbook.page.questions import find
+from ddp_workbook.page.room_client.report import (
     BadRoom,
     join_room,
     leave_room,
     note_page,
     note_verdict,
 )
-from ddp_workbook.questions.table import find
+from ddp_workbook.workshop.room import attendee_news, board, report, views
 from tests.commands import run
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
@@ -156,7 +156,7 @@ def test_a_room_that_vanishes_loses_nothing(room):
 def test_two_pages_of_one_attendee_keep_each_other_s_news(room):
     """Two kernels work in one folder, and write at the same time."""
     join_room("otter")
-    code = "import sys; from ddp_workbook.progress_board.report import note_verdict\n"
+    code = "import sys; from ddp_workbook.page.room_client.report import note_verdict\n"
     code += "for _ in range(50): assert note_verdict(sys.argv[1], 'not yet', 'x') == ''\n"
     names = ["where_is", "my_indices"]
     writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in names]
@@ -451,7 +451,7 @@ def test_the_latest_question_is_on_the_projector(room, tmp_path):
 
 def test_a_guess_is_shared_from_joining_on(room, monkeypatch):
     """By the reader's own click; the first one stays, and leaving takes it out."""
-    monkeypatch.setattr(predictions, "CORRECTION_S", 0.0)
+    monkeypatch.setattr(guesses, "CORRECTION_S", 0.0)
     predictions.predict(NUMBER, 5)
     join_room("otter")
     assert seen(room).guesses == {}
@@ -487,7 +487,7 @@ def test_many_writers_lose_nothing_and_tear_nothing(room, tmp_path):
     """Each from a folder of its own, as on a shared disk, while the instructor looks."""
     code = f"""
 import sys
-from ddp_workbook.progress_board.report import join_room, note_guess, note_verdict
+from ddp_workbook.page.room_client.report import join_room, note_guess, note_verdict
 join_room(sys.argv[1])
 print("in", flush=True)
 sys.stdin.readline()

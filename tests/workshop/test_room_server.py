@@ -13,9 +13,9 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.progress_board import attendee_news, board, connection, delivery, report, server
-from ddp_workbook.progress_board.report import BadRoom, join, leave_room, note_page, note_verdict
-from ddp_workbook.progress_board.server import Bucket, Room, RoomServer
+from ddp_workbook.page.room_client.report import BadRoom, join, leave_room, note_page, note_verdict
+from ddp_workbook.workshop.room import attendee_news, board, connection, delivery, report, server
+from ddp_workbook.workshop.room.server import Bucket, Room, RoomServer
 from tests.commands import run
 
 CODE = "K7QF2M"
@@ -361,7 +361,7 @@ def test_nothing_listens_unless_it_is_asked_for(folder):
         "from typer.testing import CliRunner; from ddp_workbook import cli\n"
         "assert not CliRunner().invoke(cli.app, ['room', '--once', '--folder', sys.argv[1]])"
         ".exit_code\n"
-        "assert 'ddp_workbook.progress_board.server' not in sys.modules\n"
+        "assert 'ddp_workbook.workshop.room.server' not in sys.modules\n"
         "import psutil; print([c for c in psutil.Process().net_connections('inet')])"
     )
     line = [sys.executable, "-c", code, folder]

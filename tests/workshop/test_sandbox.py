@@ -10,12 +10,12 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.exercises.judging.catalogue import Exercise
-from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED
-from ddp_workbook.instructor import sandbox
-from ddp_workbook.instructor.grading import Judge
-from ddp_workbook.notebook.pages import CHECKOUT
+from ddp_workbook.judging.catalogue import Exercise
+from ddp_workbook.judging.verdict import NOT_YET, SOLVED
+from ddp_workbook.page.pages import CHECKOUT
+from ddp_workbook.workshop import sandbox
+from ddp_workbook.workshop.grading import Judge
+from manyranks.errors import WorkbookError
 from tests.commands import run
 
 pytestmark = pytest.mark.push("strangers' code")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.instructor import updating
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
+from ddp_workbook.workshop import updating
 from tests.commands import run
 
 PAGE, OTHER = "notebooks/00_a.ipynb", "notebooks/01_b.ipynb"

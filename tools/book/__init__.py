@@ -2,8 +2,8 @@
 
 import nbformat
 
-from ddp_workbook.instructor.execution import begin_with, copy_layout, errors, execute
-from ddp_workbook.notebook.pages import all_pages
+from ddp_workbook.page.pages import all_pages
+from ddp_workbook.workshop.execution import begin_with, copy_layout, errors, execute
 from tools.book.contents import index
 from tools.book.page import page, title
 from tools.set_up import ROOT

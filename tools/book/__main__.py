@@ -15,7 +15,7 @@ from pathlib import Path
 
 import nbformat
 
-from ddp_workbook.notebook.pages import BadPage, find_pages
+from ddp_workbook.page.pages import BadPage, find_pages
 from tools.book import ROOT, page, title
 from tools.book.answers import fold_answers, mark_answers
 from tools.book.contents import About, about, index, with_contents

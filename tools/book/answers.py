@@ -4,7 +4,7 @@ import re
 
 import nbformat
 
-from ddp_workbook.notebook.pages import PREDICT_CALL
+from ddp_workbook.page.pages import PREDICT_CALL
 
 LEFT_OUT = ("-hint", "-solution")  # ends of the ids of an exercise's cells
 BEFORE = ("%%writefile", "show_code(")  # beginnings of cells that show no answer

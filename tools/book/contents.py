@@ -9,7 +9,7 @@ from itertools import groupby
 
 import nbformat
 
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
 from tools.book.look import CONTENTS, PAGE, SCRIPT, rank_names
 from tools.book.search import FORM
 from tools.set_up import ROOT

@@ -1,6 +1,6 @@
 """How the book looks: the contents at the side, a page on a phone, and a page on paper."""
 
-from ddp_workbook.rank_colours import RANK_COLOURS, contrast, for_text
+from manyranks.rank_colours import RANK_COLOURS, contrast, for_text
 
 CONTENTS = """
 .book-contents { font: 0.95rem/1.5 system-ui, sans-serif; color: #212121 }

@@ -9,8 +9,8 @@ from pathlib import Path
 import nbformat
 from nbconvert import HTMLExporter
 
-from ddp_workbook.figures.slider import WIDGET
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
+from manyranks.figures.slider import WIDGET
 
 PAGE_LINK = re.compile(r"\[([^\]]*)\]\((\w+)\.ipynb(#[^)]*)?\)")
 SHOWN_LINK = re.compile(r'(?s)<a href="(\w+)\.ipynb((?:#[^"]*)?"[^>]*>)(.*?)</a>')

@@ -15,10 +15,10 @@ from pathlib import Path
 
 import nbformat
 
-from ddp_workbook.files import write_atomically
-from ddp_workbook.instructor.execution import copy_layout, errors, execute
-from ddp_workbook.notebook.machine import machine_name
-from ddp_workbook.notebook.play import RECORD
+from ddp_workbook.page.machine import machine_name
+from ddp_workbook.page.play import RECORD
+from ddp_workbook.workshop.execution import copy_layout, errors, execute
+from manyranks.files import write_atomically
 from tools.book.page import mend_paths
 from tools.check import Graph
 from tools.set_up import ROOT

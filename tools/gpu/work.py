@@ -13,7 +13,7 @@ from ddp_workbook.experiments import one_gpu
 
 # All ranks of these pages see the one GPU, as they see theirs on a node with a GPU for each.
 RANKS_SEE_IT = ("00_start_here",)
-SHOW_IT = """from ddp_workbook.launcher import rank_environment
+SHOW_IT = """from manyranks.launcher import rank_environment
 rank_environment.a_gpu_each = lambda ranks: True"""
 
 

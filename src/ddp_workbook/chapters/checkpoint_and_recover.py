@@ -18,6 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from ddp_workbook.chapters.checkpointing import Checkpointer
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.samplers import (
     accuracy_over_ranks,
@@ -26,8 +27,7 @@ from ddp_workbook.chapters.samplers import (
     without_padding,
 )
 from ddp_workbook.chapters.stopping import listen, stop_requested
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
-from ddp_workbook.training_run import run
+from ddp_workbook.chapters.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1

@@ -17,7 +17,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.digits import (
+from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
     TrainingResult,
@@ -25,7 +25,7 @@ from ddp_workbook.digits import (
     batches,
     weights_on_cpu,
 )
-from ddp_workbook.training_run import run
+from ddp_workbook.chapters.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import Dataset
 
-DATA = Path(__file__).parents[2] / "data" / "digits.csv.gz"
+DATA = Path(__file__).parents[3] / "data" / "digits.csv.gz"
 PIXELS = [f"pixel_{i}" for i in range(64)]
 COLUMNS = [*PIXELS, "label"]
 INK = 16.0  # the value of a black pixel

@@ -19,9 +19,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
+from ddp_workbook.chapters.digits import (
+    DigitsDataset,
+    DigitsTransformer,
+    TrainingResult,
+    accuracy,
+    batches,
+)
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, TrainingResult, accuracy, batches
-from ddp_workbook.training_run import run
+from ddp_workbook.chapters.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 3

@@ -19,8 +19,7 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import fp16_compress_hook
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.digits import (
+from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
     TrainingResult,
@@ -28,7 +27,8 @@ from ddp_workbook.digits import (
     batches,
     weights_on_cpu,
 )
-from ddp_workbook.training_run import run
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
+from ddp_workbook.chapters.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1

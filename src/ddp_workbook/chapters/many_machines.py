@@ -25,8 +25,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.digits import (
+from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
     TrainingResult,
@@ -34,7 +33,8 @@ from ddp_workbook.digits import (
     batches,
     weights_on_cpu,
 )
-from ddp_workbook.training_run import WRONG_INPUT, run
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
+from ddp_workbook.chapters.training_run import WRONG_INPUT, run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1

@@ -16,8 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 
-from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import (
+from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
     TrainingResult,
@@ -25,7 +24,8 @@ from ddp_workbook.digits import (
     batches,
     weights_on_cpu,
 )
-from ddp_workbook.training_run import run
+from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
+from ddp_workbook.chapters.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1

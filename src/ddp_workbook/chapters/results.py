@@ -13,7 +13,7 @@ from typing import Any
 
 import pandas as pd
 
-from ddp_workbook.errors import WorkbookError
+from manyranks.errors import WorkbookError
 
 fcntl: ModuleType | None
 try:

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
-from ddp_workbook.training_run import run
+from ddp_workbook.chapters.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64
 WIDTH, DEPTH = 64, 1

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.digits import (
+from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
     TrainingResult,
@@ -19,7 +19,7 @@ from ddp_workbook.digits import (
     batches,
     weights_on_cpu,
 )
-from ddp_workbook.training_run import run
+from ddp_workbook.chapters.training_run import run
 
 EPOCHS, BATCH_SIZE = 3, 64  # 1,797 rows are 28 batches of 64 and one of 5, in every epoch
 WIDTH, DEPTH = 64, 1

@@ -27,8 +27,8 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ddp_workbook.digits import TrainingResult
-from ddp_workbook.results import ResultsRefused, append_row, check_results, line_of
+from ddp_workbook.chapters.digits import TrainingResult
+from ddp_workbook.chapters.results import ResultsRefused, append_row, check_results, line_of
 
 MAY_BE_ZERO = {"epochs", "depth"}  # other whole numbers are at least 1
 WARM_UP = 3  # uncounted steps: memory is allocated, connections made, DDP plans its buckets

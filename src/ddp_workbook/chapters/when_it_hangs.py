@@ -15,6 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.samplers import (
     BATCH_SIZE,
@@ -29,8 +30,7 @@ from ddp_workbook.chapters.samplers import (
     loader_of_rank,
     without_padding,
 )
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
-from ddp_workbook.training_run import run
+from ddp_workbook.chapters.training_run import run
 
 
 def checksum(tensors: Iterable[Tensor]) -> int:

@@ -25,12 +25,12 @@ from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
 from ddp_workbook.chapters import fully_sharded_real_run as program
+from ddp_workbook.chapters.digits import CLASSES, PIXELS, SIDE, DigitsTransformer
 from ddp_workbook.chapters.fully_sharded_real_run import Settings
-from ddp_workbook.digits import CLASSES, PIXELS, SIDE, DigitsTransformer
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.fully_sharded.strategies import FAKE, STRATEGIES, Strategy
-from ddp_workbook.files import write_atomically
-from ddp_workbook.recording.timing import compare, speed_up, summary, synchronise, time_step
+from manyranks.files import write_atomically
+from manyranks.recording.timing import compare, speed_up, summary, synchronise, time_step
 
 FOLDER = Path(__file__).parents[3] / "data" / "gpu"
 SMALL, WIDE = Size(64, 3, 64), Size(1024, 8, 1024)  # the page's model; one that fills a GPU

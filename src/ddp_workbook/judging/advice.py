@@ -3,8 +3,8 @@
 import re
 from collections.abc import Mapping
 
-from ddp_workbook.diagnostics import advice
-from ddp_workbook.errors import RankFailed
+from manyranks.diagnostics import advice
+from manyranks.errors import RankFailed
 
 # (pattern in "Type: message", where to look). The first match is given, before those of `advice`.
 FOR_ERRORS = [

@@ -1,17 +1,24 @@
 """The reader's attempts: each is saved to a file before it runs, and none is overwritten."""
 
 import contextlib
+import re
+import shutil
 import threading
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ddp_workbook.diagnostics import user_code
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import temporary_folder, temporary_folders, write_atomically
+from manyranks.diagnostics import user_code
+from manyranks.errors import WorkbookError
+from manyranks.files import temporary_folder, temporary_folders, write_atomically
 
 FOLDER = Path("work") / "exercises"
 YOUR_CELL = "your cell"  # the name of an attempt's file in reports
+FORMER_NAMES = {  # exercise -> what the edition before called it, and its saved attempts
+    "fix_job_script": "mend_the_job_script",
+    "fix_sharded_training": "heal_does_not_learn",
+    "fix_uneven_batches": "heal_three_ranks",
+}
 OWN: dict[str, Path] = {}  # by exercise: the latest attempt of this kernel
 NOT_KEPT: dict[str, str] = {}  # by exercise: why its latest attempt is in a temporary folder
 OWN_NOTES: dict[str, Path] = {}  # by exercise: the note of this kernel's latest attempt that passed
@@ -126,8 +133,21 @@ def _numbered(folder: Path, name: str, data: bytes) -> Path:
 
 def earlier(folder: Path, name: str) -> dict[int, Path]:
     """The numbered attempts at `name` in this folder."""
+    _take_over(folder, name)
     found = [(path.name.split(".")[1], path) for path in folder.glob(f"{name}.*.py")]
     return {int(number): path for number, path in sorted(found) if number.isdecimal()}
+
+
+def _take_over(folder: Path, name: str) -> None:
+    """Copy what the edition before saved here of the exercise under its former name, once."""
+    former = FORMER_NAMES.get(name)
+    if former is None or next(folder.glob(f"{name}.*"), None):
+        return
+    for path in folder.glob(f"{former}.*"):
+        with contextlib.suppress(OSError, UnicodeDecodeError):
+            text = re.sub(rf"\b{former}\b", name, path.read_text(encoding="utf-8"))
+            copy = write_atomically(folder / path.name.replace(former, name), text)
+            shutil.copystat(path, copy)
 
 
 def all_attempts(name: str) -> list[Path]:
@@ -142,6 +162,7 @@ def latest_attempt(name: str) -> Path | None:
     If the latest comes from another kernel, this kernel's own; not if it was changed in an editor.
     """
     folder = FOLDER.absolute()
+    _take_over(folder, name)
     path, own = folder / f"{name}.py", OWN.get(name)
     with contextlib.suppress(OSError):
         if own and own.parent == folder and own.read_bytes() != (latest := path.read_bytes()):
@@ -166,7 +187,7 @@ def latest_passed(name: str) -> Path | None:
 
     This kernel's own comes before another's.
     """
-    passed = {}
+    passed: dict[tuple[int, Path], Path] = {}
     for folder in (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders())):
         passed |= passed_in(folder, name)
     own = OWN_NOTES.get(name)
@@ -178,6 +199,7 @@ def latest_passed(name: str) -> Path | None:
 
 def passed_in(folder: Path, name: str) -> dict[tuple[int, Path], Path]:
     """The attempts in this folder that have passed, each by the time of its note and the note."""
+    _take_over(folder, name)
     passed = {}
     for note in (*folder.glob(f"{name}.solved"), *folder.glob(f"{name}.*.solved")):
         with contextlib.suppress(OSError, UnicodeDecodeError):

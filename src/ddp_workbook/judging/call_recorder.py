@@ -8,9 +8,9 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises.judging.check import CheckFailed
-from ddp_workbook.network.emulated_work import EmulatedWork
-from ddp_workbook.recording.dispatch_mode import Recorder, threads_recorded
+from ddp_workbook.judging.check import CheckFailed
+from manyranks.network.emulated_work import EmulatedWork
+from manyranks.recording.dispatch_mode import Recorder, threads_recorded
 
 FROM_PYTHON = "distributed_c10d.py"  # operations that DDP's reducer starts are DDP's to wait for
 KEPT: list[dist.Work] = []  # gloo may drop a send or receive whose Work is not kept

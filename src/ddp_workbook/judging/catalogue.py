@@ -1,17 +1,56 @@
-"""The exercises by name."""
+"""The exercises by page and by name."""
 
 import difflib
 from functools import cached_property
-from importlib import import_module
-from pathlib import Path
 from types import ModuleType
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.exercises.judging import source
-from ddp_workbook.exercises.judging.check import DistributedCheck, load
+from ddp_workbook.judging import source
+from ddp_workbook.judging.attempts import FORMER_NAMES
+from ddp_workbook.judging.check import DistributedCheck, load, module_of, path_of
+from manyranks.errors import WorkbookError
 
-FOLDER = Path(__file__).parents[1]
+# page, by what follows its number -> its exercises, in the order of the pages
+CHAPTERS = {
+    "start_here": ["mean_over_ranks"],
+    "data_parallel": ["weighted_gradients"],
+    "further_inside_data_parallel": ["parallel_apply"],
+    "further_what_a_replica_keeps": ["scatter_batch"],
+    "distributed_data_parallel": ["average_gradients"],
+    "further_constructor": ["broadcast_parameters"],
+    "further_inside_ddp": ["bucketed_average"],
+    "further_the_batch": ["accumulate", "global_loss"],
+    "further_mixed_precision": ["which_dtype", "mixed_step"],
+    "process_groups": ["where_is", "row_and_column_groups"],
+    "further_groups_and_meshes": ["hierarchical_all_reduce"],
+    "further_waiting": ["once_per_run"],
+    "samplers": ["my_indices", "shuffled_every_epoch"],
+    "further_loading_data": ["iterable_shard"],
+    "further_resuming": ["resume_indices"],
+    "further_uneven_work": ["exact_accuracy", "even_work"],
+    "further_your_own_program": ["to_ddp"],
+    "collectives": ["name_the_collective"],
+    "further_cost_of_messages": ["metrics_in_one"],
+    "further_objects_and_mistakes": ["gather_uneven"],
+    "further_point_to_point": ["tree_broadcast"],
+    "further_ring": ["ring_all_reduce"],
+    "fully_sharded": ["shard_and_pad", "unshard", "choose_wraps"],
+    "further_by_hand": ["fsdp_step"],
+    "further_strategies": ["memory_per_rank"],
+    "many_machines": ["torchrun_line", "fix_job_script"],
+    "further_what_it_costs": ["predict_scaling"],
+    "checkpoint_and_recover": ["save_atomically", "stop_together"],
+    "further_elastic": ["resume_exactly"],
+    "further_goodput": ["checkpoint_interval"],
+    "when_it_hangs": ["who_is_missing", "find_the_straggler"],
+    "further_silently_wrong": [
+        *("same_on_all_ranks", "fix_uneven_batches", "fix_sharded_training"),
+    ],
+    "further_sharded_checkpoints": ["full_state", "load_resharded"],
+    "make_it_fast": ["mfu", "overlap_with_hooks"],
+    "further_profiler": ["read_the_timeline"],
+    "further_fewer_bytes": ["compress_gradients"],
+    "further_fewer_messages": ["choose_bucket", "every_h_steps"],
+}
 
 
 class UnknownExercise(WorkbookError, LookupError):
@@ -23,12 +62,12 @@ class Exercise:
 
     def __init__(self, name: str):
         self.name = name
-        self.text = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+        self.text = path_of(name).read_text(encoding="utf-8")
 
     @cached_property
     def module(self) -> ModuleType:
         """The exercise's file, imported."""
-        return import_module(f"ddp_workbook.exercises.{self.name}")
+        return module_of(self.name)
 
     @cached_property
     def stub(self) -> str:
@@ -71,6 +110,7 @@ def of_chapter(stem: str) -> list[str]:
 
 
 def _unknown(what: str, name: str, known: list[str]) -> str:
-    near = difflib.get_close_matches(str(name), known, 1)
+    now = {former: name for name, former in FORMER_NAMES.items()}
+    near = [now[name]] if name in now else difflib.get_close_matches(str(name), known, 1)
     meant = f" Did you mean {near[0]}?" if near else ""
     return f"There is no {what} called {str(name)!r}.{meant}\nThere are: {', '.join(known)}."

@@ -16,10 +16,13 @@ from importlib import import_module
 from inspect import getfile, signature
 from pathlib import Path
 from textwrap import dedent, indent
+from types import ModuleType
 from typing import Any
 
-from ddp_workbook.exercises.judging import source
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.judging import source
+from ddp_workbook.judging.values import in_words
+
+FOLDER = Path(__file__).parents[1] / "exercises"
 
 
 class CheckFailed(Exception):
@@ -291,9 +294,19 @@ class SingleProcessCheck(DistributedCheck):
         return tuple(resolve(self.make_args, case, rank))
 
 
+def path_of(name: str) -> Path:
+    """The file of the exercise `name`, in the folder of its chapter. Raises StopIteration."""
+    return next(FOLDER.glob(f"*/{name}.py"))
+
+
+def module_of(name: str) -> ModuleType:
+    """The exercise's file, imported."""
+    return import_module(f"ddp_workbook.exercises.{path_of(name).parent.name}.{name}")
+
+
 def load(name: str) -> DistributedCheck:
     """The check of the exercise `name`, with its solution."""
-    module = import_module(f"ddp_workbook.exercises.{name}")
+    module = module_of(name)
     module.CHECK.function = getattr(module, name)
     return module.CHECK
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping
 
-from ddp_workbook.exercises.judging.check import Comparison, Observation, Pattern, resolve
+from ddp_workbook.judging.check import Comparison, Observation, Pattern, resolve
 
 
 def sends_of(obs: Observation) -> list[dict]:

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ddp_workbook.exercises.judging.job_scripts import FOLDER, sweep
+from ddp_workbook.judging.job_scripts import FOLDER, sweep
 
 NOBODY = 65534  # a user who may write nowhere
 
@@ -39,7 +39,7 @@ def read(path: Path) -> bytes | None:
 
 def inodes(folder: Path) -> dict[int, Path]:
     """All files in a folder and in those below it, by their numbers on the disk."""
-    found = {}
+    found: dict[int, Path] = {}
     with contextlib.suppress(OSError):
         for one in os.scandir(folder):
             inner = one.is_dir(follow_symlinks=False)

@@ -8,14 +8,14 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.exercises.judging.check import (
+from ddp_workbook.judging.check import (
     SOLUTION,
     Comparison,
     DistributedCheck,
     Observation,
     resolve,
 )
-from ddp_workbook.exercises.judging.equality import is_number, kind, values_equal
+from ddp_workbook.judging.equality import is_number, kind, values_equal
 
 NOTHING = "Does the function return its result, on every path?"
 FILLS = " A collective fills its tensors and returns None."

@@ -87,7 +87,9 @@ def parsed(command: str, options: Iterable[tuple[list[str], dict]], lines: list[
 
 def parse_sbatch(lines: list[str]) -> JobRequest:
     """What these options of sbatch ask for; their names may be abbreviated. Raises Refused."""
-    options = [([f"-{one}"] * bool(one) + [f"--{name}"], {}) for name, one in SBATCH.items()]
+    options: list[tuple[list[str], dict]] = [
+        ([f"-{one}"] * bool(one) + [f"--{name}"], {}) for name, one in SBATCH.items()
+    ]
     given = parsed("sbatch", options, lines)
     tasks, per_node = number(given, "ntasks"), number(given, "ntasks_per_node")
     given["nodes"] = (given["nodes"] or "").partition("-")[0]  # the least of a range

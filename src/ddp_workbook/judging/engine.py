@@ -10,15 +10,14 @@ from functools import partial
 from itertools import pairwise
 from typing import Any
 
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.exercises.judging.attempts import Attempt
-from ddp_workbook.exercises.judging.check import (
+from ddp_workbook.judging.attempts import Attempt
+from ddp_workbook.judging.check import (
     CheckFailed,
     Comparison,
     DistributedCheck,
     Observation,
 )
-from ddp_workbook.exercises.judging.diagnosis import (
+from ddp_workbook.judging.diagnosis import (
     UNDER_WAY,
     equal,
     explain,
@@ -28,9 +27,10 @@ from ddp_workbook.exercises.judging.diagnosis import (
     worded,
     wrong_parts,
 )
-from ddp_workbook.exercises.judging.on_ranks import Calls, run_calls, variants
-from ddp_workbook.exercises.judging.reasons import Reasons
-from ddp_workbook.exercises.judging.values import first_difference
+from ddp_workbook.judging.on_ranks import Calls, run_calls, variants
+from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.values import first_difference
+from manyranks.errors import RankFailed
 
 LAUNCHES = 10  # at most, for the edited solutions of one verdict
 UNTOUCHED = "the arguments stay unchanged, because the caller still needs them"

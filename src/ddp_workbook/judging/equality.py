@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.exercises.judging.check import ANY
+from ddp_workbook.judging.check import ANY
 
 RELATIVE = {torch.float64: 1e-10, torch.float32: 1e-5, torch.bfloat16: 1e-2, torch.float16: 1e-3}
 ABSOLUTE = 1e-6  # for float32; less in proportion for float64

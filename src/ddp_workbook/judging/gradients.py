@@ -6,9 +6,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_workbook.exercises.judging.check import Comparison
-from ddp_workbook.exercises.judging.set_order import RankOrderedSet
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.judging.check import Comparison
+from ddp_workbook.judging.set_order import RankOrderedSet
+from ddp_workbook.judging.values import in_words
 
 Gradients = dict[str, Any]  # by parameter: its gradient; None for no gradient
 

@@ -13,11 +13,11 @@ import numpy
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.diagnostics import user_code
-from ddp_workbook.exercises.judging.attempts import YOUR_CELL
-from ddp_workbook.exercises.judging.check import CheckFailed
-from ddp_workbook.exercises.judging.values import in_words
-from ddp_workbook.launcher import serialization
+from ddp_workbook.judging.attempts import YOUR_CELL
+from ddp_workbook.judging.check import CheckFailed
+from ddp_workbook.judging.values import in_words
+from manyranks.diagnostics import user_code
+from manyranks.launcher import serialization
 
 WHOLE_CELL = "your cell, from top to bottom"
 LOOK_AT_STATE = {

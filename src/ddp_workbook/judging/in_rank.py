@@ -19,23 +19,23 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.diagnostics import exceptions, user_code
-from ddp_workbook.exercises.judging import set_order
-from ddp_workbook.exercises.judging.attempts import YOUR_CELL
-from ddp_workbook.exercises.judging.call_recorder import CallRecorder
-from ddp_workbook.exercises.judging.check import DistributedCheck, load
-from ddp_workbook.exercises.judging.guard import (
+from ddp_workbook.judging import set_order
+from ddp_workbook.judging.attempts import YOUR_CELL
+from ddp_workbook.judging.call_recorder import CallRecorder
+from ddp_workbook.judging.check import FOLDER, DistributedCheck, load
+from ddp_workbook.judging.guard import (
     WHOLE_CELL,
     function_in,
     no_exit,
     refuse_unpicklable,
     state_unchanged,
 )
-from ddp_workbook.exercises.judging.set_order import RankOrderedSet
-from ddp_workbook.exercises.judging.snapshots import change, copied, snapshot, unchanged
-from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.judging.set_order import RankOrderedSet
+from ddp_workbook.judging.snapshots import change, copied, snapshot, unchanged
+from manyranks.diagnostics import exceptions, user_code
+from manyranks.launcher.process_group import set_up
 
-EXERCISES = os.path.dirname(os.path.dirname(__file__))  # the check's own lines are not the reader's
+CHECK = (os.path.dirname(__file__), str(FOLDER))  # its own lines are not the reader's
 LATE = 0.03  # seconds by which some ranks are late, so that a missing wait shows
 SEED = 20_000  # of a rank's random numbers; no check uses it or one near it
 MEETINGS = count()  # of this rank with the others
@@ -66,7 +66,7 @@ class InRank:
     ):
         self.name, self.size, self.solution, self.edited = name, size, solution, edited
         self.path, self.only, self.progress = path and str(path), only, progress
-        user_code.hide(EXERCISES)  # from the reports, which this process makes
+        user_code.hide(*CHECK)  # from the reports, which this process makes
 
     def __call__(self) -> list[Records | None]:
         """By cell, what was seen in each call; None if it raised here."""
@@ -87,7 +87,7 @@ class InRank:
 
     def prepare(self, group: bool) -> None:
         """Make the process group, if there is one, and hide the check's own lines from reports."""
-        user_code.hide(EXERCISES)
+        user_code.hide(*CHECK)
         if self.path:
             user_code.set_display_name(self.path, YOUR_CELL)
             threading.excepthook = say_briefly

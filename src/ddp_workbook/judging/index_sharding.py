@@ -2,9 +2,9 @@
 
 from itertools import chain, zip_longest
 
-from ddp_workbook.exercises.judging.check import Comparison, Observation, Pattern, edit
-from ddp_workbook.exercises.judging.equality import is_index, kind, values_equal
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.judging.check import Comparison, Observation, Pattern, edit
+from ddp_workbook.judging.equality import is_index, kind, values_equal
+from ddp_workbook.judging.values import in_words
 
 
 def type_of(value: object) -> str:

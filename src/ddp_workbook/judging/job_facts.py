@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from ddp_workbook.exercises.judging import job_scripts
-from ddp_workbook.exercises.judging.directives import JobRequest, Refused, parse_request
-from ddp_workbook.exercises.judging.job_scripts import PROGRAM, Run
-from ddp_workbook.exercises.judging.torchrun import Reason
+from ddp_workbook.judging import job_scripts
+from ddp_workbook.judging.directives import JobRequest, Refused, parse_request
+from ddp_workbook.judging.job_scripts import PROGRAM, Run
+from ddp_workbook.judging.torchrun import Reason
 
 JOBS = (4711, 4712)  # the same script, submitted twice; in the second one training fails
 EMPTY = re.compile(r"=$|(^|=):|:$")  # --nnodes=, and host:port without one of them

@@ -1,7 +1,8 @@
 """Plays a job script without a scheduler: which commands it would start, and on which nodes.
 
-bash runs the script in a temporary folder, where `stand_ins.sh` takes the names of srun, pbsdsh,
-torchrun and others. Their behaviour was seen on Slurm 22.05; there was no PBS to compare with.
+bash runs the script in a temporary folder, where `fake_commands.sh` takes the names of srun,
+pbsdsh, torchrun and others. Their behaviour was seen on Slurm 22.05; there was no PBS to compare
+with.
 """
 
 import os
@@ -19,10 +20,10 @@ from pathlib import Path
 
 import psutil
 
-from ddp_workbook.exercises.judging import torchrun
-from ddp_workbook.exercises.judging.directives import JobRequest, Refused
+from ddp_workbook.judging import torchrun
+from ddp_workbook.judging.directives import JobRequest, Refused
 
-STAND_INS = Path(__file__).with_name("stand_ins.sh")
+FAKE_COMMANDS = Path(__file__).with_name("fake_commands.sh")
 BASH = shutil.which("bash") or ""  # "" where there is none
 PLAYED = """torchrun python python3 bash srun pbsdsh ssh pbs_tmrsh mpiexec mpirun hostname uname
 getent scontrol nvidia-smi wc module ml conda mamba sleep sbatch qsub scancel squeue qdel qstat"""
@@ -158,10 +159,10 @@ def fake_cluster(run: Run, asked: JobRequest, fails: bool) -> Iterator[str]:
         folder = Path(lab)
         for name in ("bin", "home", "submitted", "started"):
             (folder / name).mkdir()
-        shutil.copy(STAND_INS, folder / "stand_ins.sh")
-        (folder / "stand_ins.sh").chmod(0o755)
+        shutil.copy(FAKE_COMMANDS, folder / "fake_commands.sh")
+        (folder / "fake_commands.sh").chmod(0o755)
         for name in PLAYED.split():
-            (folder / "bin" / name).symlink_to("../stand_ins.sh")
+            (folder / "bin" / name).symlink_to("../fake_commands.sh")
         (folder / "submitted" / PROGRAM).touch()
         (folder / "nodes").write_text(
             "".join(f"{name} {address}\n" for address, name in run.addresses.items())

@@ -4,25 +4,25 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ddp_workbook.diagnostics.advice import for_hang
-from ddp_workbook.diagnostics.evidence import State
-from ddp_workbook.diagnostics.positions import Position
-from ddp_workbook.diagnostics.report import errors_handled
-from ddp_workbook.errors import HangUndecided, Proof, RankFailed, RanksHung, WorkbookError
-from ddp_workbook.exercises.judging import advice, attempts
-from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
-from ddp_workbook.exercises.judging.catalogue import Exercise
-from ddp_workbook.exercises.judging.check import CheckFailed
-from ddp_workbook.exercises.judging.engine import examine_calls
-from ddp_workbook.exercises.judging.source import same_code
-from ddp_workbook.exercises.judging.syntax import unreadable
-from ddp_workbook.exercises.judging.verdict import (
+from ddp_workbook.judging import advice, attempts
+from ddp_workbook.judging.attempts import YOUR_CELL, Attempt
+from ddp_workbook.judging.catalogue import Exercise
+from ddp_workbook.judging.check import CheckFailed
+from ddp_workbook.judging.engine import examine_calls
+from ddp_workbook.judging.source import same_code
+from ddp_workbook.judging.syntax import unreadable
+from ddp_workbook.judging.verdict import (
     NOT_ATTEMPTED,
     NOT_YET,
     SOLVED,
     UNDECIDED,
     Verdict,
 )
+from manyranks.diagnostics.advice import for_hang
+from manyranks.diagnostics.evidence import State
+from manyranks.diagnostics.positions import Position
+from manyranks.diagnostics.report import errors_handled
+from manyranks.errors import HangUndecided, Proof, RankFailed, RanksHung, WorkbookError
 
 INSIDE_TORCH = re.compile(r"\[(?:enforce fail at )?[^\]\s]+:\d+\] ?")  # a line of its C++ code
 PROOFS = {  # how the check knows that an attempt will not end

@@ -6,12 +6,12 @@ import sys
 from IPython.core.interactiveshell import ExecutionResult
 from IPython.core.magic import Magics, cell_magic, magics_class
 
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.catalogue import find, names
-from ddp_workbook.exercises.judging.judge import examine
-from ddp_workbook.exercises.judging.reader import next_steps
-from ddp_workbook.exercises.judging.verdict import NOT_YET, SOLVED, Verdict
-from ddp_workbook.progress_board.report import note_verdict
+from ddp_workbook.judging import attempts
+from ddp_workbook.judging.catalogue import find, names
+from ddp_workbook.judging.judge import examine
+from ddp_workbook.judging.reader import next_steps
+from ddp_workbook.judging.verdict import NOT_YET, SOLVED, Verdict
+from ddp_workbook.page.room_client.report import note_verdict
 
 UNCHECKED = (
     "This cell defines {name}, and nothing was checked. To have it checked, add %%exercise {name} "

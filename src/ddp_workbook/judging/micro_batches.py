@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.exercises.judging.check import Comparison, edit
+from ddp_workbook.judging.check import Comparison, edit
 
 SHARED_MISTAKES = {  # edits of both solutions
     "ddp was not called. DDP sees only what goes through it: which model gets the images?": edit(

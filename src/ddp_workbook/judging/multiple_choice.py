@@ -3,8 +3,8 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ddp_workbook.exercises.judging.check import ANY, CheckFailed, Comparison, Observation
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.judging.check import ANY, CheckFailed, Comparison, Observation
+from ddp_workbook.judging.values import in_words
 
 
 def choices_by_letter(

@@ -4,9 +4,9 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from ddp_workbook.exercises.judging.check import Comparison, Pattern
-from ddp_workbook.exercises.judging.equality import is_number, kind
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.judging.check import Comparison, Pattern
+from ddp_workbook.judging.equality import is_number, kind
+from ddp_workbook.judging.values import in_words
 
 RIGHT, OTHER_KEYS = "a dict of numbers", "a dict with other keys"
 

@@ -9,14 +9,14 @@ from typing import TextIO
 
 import torch
 
-from ddp_workbook.errors import RankFailed, WorkbookError
-from ddp_workbook.exercises.judging.attempts import YOUR_CELL, Attempt
-from ddp_workbook.exercises.judging.check import DistributedCheck, Observation
-from ddp_workbook.exercises.judging.in_rank import InRank, Only, Records
-from ddp_workbook.launcher import fork_server
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.hang_detection import HangLimits
-from ddp_workbook.launcher.launch import run_ranks
+from ddp_workbook.judging.attempts import YOUR_CELL, Attempt
+from ddp_workbook.judging.check import DistributedCheck, Observation
+from ddp_workbook.judging.in_rank import InRank, Only, Records
+from manyranks.errors import RankFailed, WorkbookError
+from manyranks.launcher import fork_server
+from manyranks.launcher.calls import Call
+from manyranks.launcher.hang_detection import HangLimits
+from manyranks.launcher.launch import run_ranks
 
 IDLE_S = 3.0  # seconds in which no rank does anything, while not all wait for one another
 CPU_S = 2.0  # seconds of processor time of one rank; a right answer needs a few tenths

@@ -1,13 +1,13 @@
 """`own_solution`: the reader's solution of an exercise, as a worker for another experiment."""
 
 import runpy
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from ddp_workbook.exercises.judging.attempts import latest_passed
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.launcher.process_group import set_up
+from ddp_workbook.judging.attempts import latest_passed
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.judging.check import module_of
+from manyranks.launcher.process_group import set_up
 
 
 class OwnSolution:
@@ -23,7 +23,7 @@ class OwnSolution:
         """Run in a rank."""
         set_up(bare=False)
         if self.path is None:
-            return getattr(import_module(f"ddp_workbook.exercises.{self.name}"), self.name)(*args)
+            return getattr(module_of(self.name), self.name)(*args)
         return runpy.run_path(str(self.path))[self.name](*args)
 
     def __repr__(self) -> str:

@@ -5,11 +5,10 @@ import html
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.catalogue import names, of_chapter
-from ddp_workbook.exercises.judging.verdict import FOLDED
-from ddp_workbook.notebook import pages, predictions
-from ddp_workbook.questions import table
+from ddp_workbook.judging import attempts
+from ddp_workbook.judging.catalogue import names, of_chapter
+from ddp_workbook.judging.verdict import FOLDED
+from ddp_workbook.page import guesses, pages, questions
 
 CELL = "text-align:left; padding:0.1em 1em 0.1em 0"
 INDENT = "padding-left:1.5em"
@@ -80,11 +79,11 @@ class Guesses:
     """What a reader has guessed on a page, and where the answer was another."""
 
     def __init__(self, page: str):
-        self.asked = list(table.of_page(page).values())
-        found = [(one, predictions.load_guess(one.name)) for one in self.asked]
+        self.asked = list(questions.of_page(page).values())
+        found = [(one, guesses.load_guess(one.name)) for one in self.asked]
         self.made = [(one, guess) for one, guess in found if guess]
         shown = [
-            predictions.Revealed(one, guess.answer, guess)
+            guesses.Revealed(one, guess.answer, guess)
             for one, guess in self.made
             if guess.answer is not None
         ]

@@ -3,11 +3,11 @@
 import html
 from collections import Counter
 
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.exercises.judging.progress_table import Progress
-from ddp_workbook.exercises.judging.verdict import FOLDED, TEXT
-from ddp_workbook.notebook import pages
-from ddp_workbook.notebook.this_page import this_page
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.judging.progress_table import Progress
+from ddp_workbook.judging.verdict import FOLDED, TEXT
+from ddp_workbook.page import pages
+from ddp_workbook.page.this_page import this_page
 
 ENOUGH = 2  # attempts that did not pass, before the page offers a solution
 BUTTON = (

@@ -3,8 +3,8 @@
 from collections.abc import Callable, Sequence
 from itertools import combinations, islice
 
-from ddp_workbook.exercises.judging.check import Comparison, DistributedCheck, Edit, Observation
-from ddp_workbook.exercises.judging.diagnosis import Explanation, explain, worded
+from ddp_workbook.judging.check import Comparison, DistributedCheck, Edit, Observation
+from ddp_workbook.judging.diagnosis import Explanation, explain, worded
 
 Run = Callable[..., list]  # (texts, number of a call or None) -> by text, what was seen
 

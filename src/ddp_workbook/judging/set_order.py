@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from numbers import Number
 from typing import Any
 
-from ddp_workbook.source_tree import parse_source
+from manyranks.diagnostics.parsing import parse_source
 
 NAME = "__set__"  # the name of the function that makes a cell's sets
 

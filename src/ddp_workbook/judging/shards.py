@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.judging.values import in_words
 
 
 class Whole(NamedTuple):

@@ -12,7 +12,7 @@ The solution is between two marks inside the function with the exercise's name:
 import ast
 import re
 
-from ddp_workbook.source_tree import parse_source
+from manyranks.diagnostics.parsing import parse_source
 
 REGION = re.compile(
     r"^(?P<margin> +)### BEGIN SOLUTION\n(?P<solution>.*?)"

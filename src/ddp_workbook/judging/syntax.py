@@ -5,8 +5,8 @@ import textwrap
 import traceback
 import warnings
 
-from ddp_workbook.exercises.judging.attempts import YOUR_CELL
-from ddp_workbook.source_tree import parse_source
+from ddp_workbook.judging.attempts import YOUR_CELL
+from manyranks.diagnostics.parsing import parse_source
 
 MAGIC = re.compile(r"^\s*[%!?]|=\s*[%!]|\?\s*$")
 PASTED = re.compile(r"invalid character|non-printable|null bytes|surrogates")

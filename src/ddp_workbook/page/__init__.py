@@ -1,1 +1,1 @@
-"""What notebooks use: magics, cells, code diff, machine table, predictions."""
+"""What a page is made of: magics, play, predictions, code diff, listings, the machine."""

@@ -9,7 +9,7 @@ from types import TracebackType
 from IPython.core.error import UsageError
 from IPython.core.interactiveshell import InteractiveShell
 
-from ddp_workbook.notebook.misplaced_magic import warn_misplaced_magic
+from ddp_workbook.page.misplaced_magic import warn_misplaced_magic
 
 ADVICE = (
     "This kernel knows nothing of the cells above: it was restarted, or they were not run. In the "

@@ -11,10 +11,10 @@ from pathlib import Path
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.files import temporary_folder, write_atomically
-from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.launcher.scripts import exit_ends_the_worker, keep_lines, new_main
-from ddp_workbook.source_tree import parse_source
+from manyranks.diagnostics.parsing import parse_source
+from manyranks.files import temporary_folder, write_atomically
+from manyranks.launcher.process_group import set_up
+from manyranks.launcher.scripts import exit_ends_the_worker, keep_lines, new_main
 
 FOLDER = Path("work") / "cells"
 VALUE = "__value_of_the_cell__"

@@ -19,8 +19,8 @@ from pygments.lexers import TextLexer, get_lexer_for_filename
 from pygments.token import Comment
 from pygments.util import ClassNotFound
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.source_tree import parse_source
+from manyranks.diagnostics.parsing import parse_source
+from manyranks.errors import WorkbookError
 
 MINUS = "\N{MINUS SIGN}"  # as wide as the plus
 CONTEXT = 2  # equal lines shown around a change

@@ -8,7 +8,7 @@ import pygments
 from pygments.lexer import Lexer
 from pygments.lexers import BashLexer, PythonLexer
 
-from ddp_workbook.notebook.code_diff import FORMATTER, definition, place, read_python
+from ddp_workbook.page.code_diff import FORMATTER, definition, place, read_python
 
 STYLE = (
     "margin:0.2em 0 0.9em 0; padding:0.5em 0.8em; overflow-x:auto; line-height:1.4; "

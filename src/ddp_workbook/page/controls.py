@@ -5,7 +5,7 @@ from typing import Any
 
 import ipywidgets
 
-from ddp_workbook.errors import WorkbookError
+from manyranks.errors import WorkbookError
 
 WIDE = {"description_width": "initial"}  # else a label of more than two words is cut off
 SLIDER = {"width": "27em"}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pandas as pd
 from pandas.io.formats.style import Styler
 
-from ddp_workbook.rank_colours import rank_colour
+from manyranks.rank_colours import rank_colour
 
 if TYPE_CHECKING:
     from IPython.core.formatters import DisplayFormatter

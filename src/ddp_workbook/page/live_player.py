@@ -5,9 +5,9 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ddp_workbook.figures.style import style
-from ddp_workbook.notebook.controls import button
-from ddp_workbook.notebook.play import Play, RunResult, as_html
+from ddp_workbook.page.controls import button
+from ddp_workbook.page.play import Play, RunResult, as_html
+from manyranks.figures.style import style
 
 FRAME = 0.3  # seconds from picture to picture
 

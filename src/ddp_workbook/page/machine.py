@@ -13,10 +13,10 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.launcher.limits import read_text, usable_cores, usable_memory
+from manyranks.launcher.limits import read_text, usable_cores, usable_memory
 
 if TYPE_CHECKING:
-    from ddp_workbook.notebook.display import TextTable
+    from ddp_workbook.page.display import TextTable
 
 GIB = 2**30
 
@@ -55,7 +55,7 @@ def machine_name(*, gpus: bool = True) -> str:
 
 def machine_table() -> TextTable:
     """The machine as a table: what, here, and what this means for you."""
-    from ddp_workbook.notebook.display import text_table  # late: ranks ask for the machine's name
+    from ddp_workbook.page.display import text_table  # late: ranks ask for the machine's name
 
     here = machine()
     fewer = here["cores"] < here["machine_cores"]

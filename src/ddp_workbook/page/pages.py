@@ -6,8 +6,8 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_atomically
+from manyranks.errors import WorkbookError
+from manyranks.files import write_atomically
 
 CHECKOUT = Path(__file__).parents[3]
 FOLDER = CHECKOUT / "notebooks"

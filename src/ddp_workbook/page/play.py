@@ -20,14 +20,14 @@ from typing import Any
 import ipywidgets
 from IPython import get_ipython
 
-from ddp_workbook.errors import LaunchInterrupted, WorkbookError
-from ddp_workbook.figures.player import player
-from ddp_workbook.figures.style import Picture, style
-from ddp_workbook.launcher import preconditions
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.hang_detection import HangLimits
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.notebook.controls import control, text_of
+from ddp_workbook.page.controls import control, text_of
+from manyranks.errors import LaunchInterrupted, WorkbookError
+from manyranks.figures.player import player
+from manyranks.figures.style import Picture, style
+from manyranks.launcher import preconditions
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.hang_detection import HangLimits
+from manyranks.launcher.launch import run_ranks
 
 RECORD = "DDP_WORKBOOK_STILLS"  # set by whoever makes pages to read: they have no kernel to ask
 TIMEOUT_S = 60.0  # seconds until a run is given up for which nothing proves that it hangs
@@ -264,7 +264,8 @@ def play(
             return time.perf_counter() - begun
 
         import pandas as pd
-        from ddp_workbook import figures, play, slider
+        from manyranks import figures
+        from ddp_workbook import play, slider
         from work.waits import waits
 
         def draw(seconds, ranks, late):

@@ -2,42 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import html
-import json
-import time
-import weakref
-from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ddp_workbook.files import temporary_folder, temporary_folders, write_atomically
-from ddp_workbook.questions.table import Answer, Question, find
+from ddp_workbook.page.guesses import settle
+from ddp_workbook.page.questions import find
 
 if TYPE_CHECKING:
-    from ddp_workbook.notebook.question_widget import QuestionWidget
-
-FOLDER = Path("work") / "predictions"
-CORRECTION_S = 5.0  # seconds in which another choice corrects a slip, and is no second thought
-ANSWERED: dict[str, Answer] = {}  # what this kernel has shown, also to those who made no guess
-IN_SIGHT: weakref.WeakSet[QuestionWidget] = (
-    weakref.WeakSet()
-)  # they are told when their answer is shown
-TOO_LATE = "The answer has been shown, so it is too late for a guess."
-NOT_KEPT = "It is kept until this kernel ends: {folder} cannot be written."
-
-
-@dataclass(frozen=True)
-class Guess:
-    """A reader's guess: the `first`, the one of `now`, and the `answer` once it was shown.
-
-    `made` is when the first one was made, in seconds since 1970.
-    """
-
-    first: Answer
-    now: Answer
-    made: float = 0.0
-    answer: Answer | None = None
+    from ddp_workbook.page.question_widget import QuestionWidget
 
 
 def predict(name: str, guess: object = None) -> QuestionWidget:
@@ -47,41 +18,12 @@ def predict(name: str, guess: object = None) -> QuestionWidget:
     answer is shown, a later guess takes the place of the earlier one. Raises QuestionError for an
     unknown name, and for a guess that is no answer to the question.
     """
-    from ddp_workbook.notebook.question_widget import (
-        QuestionWidget,
-    )  # late: ranks import this module too
+    from ddp_workbook.page.question_widget import QuestionWidget  # late: ranks import this, too
 
     asked = QuestionWidget(find(name))
     if guess is not None:
         asked.take(guess)
     return asked
-
-
-def save_guess(question: Question, given: object) -> str:
-    """Keep a guess and tell the room, if one was joined; what a reader should know, else "".
-
-    Raises QuestionError for what is no answer to the question.
-    """
-    name, answer = question.name, question.answer(given)
-    before = load_guess(name)
-    if is_answered(name, before):
-        return "" if before and before.now == answer else TOO_LATE
-    if before is None:
-        guess = Guess(answer, answer, time.time())
-    elif time.time() - before.made < CORRECTION_S:
-        guess = replace(before, first=answer, now=answer)
-    else:
-        guess = replace(before, now=answer)
-    notice = _save(name, guess)
-    from ddp_workbook.progress_board.report import note_guess  # late: ranks import this module too
-
-    note_guess(name, str(guess.first), str(guess.now))
-    return notice
-
-
-def is_answered(name: str, guess: Guess | None) -> bool:
-    """Whether the answer was shown: by this kernel, or, after the guess, by an earlier one."""
-    return name in ANSWERED or (guess is not None and guess.answer is not None)
 
 
 def reveal(name: str, shown: Any = None) -> None:
@@ -91,7 +33,7 @@ def reveal(name: str, shown: Any = None) -> None:
     else, such as a picture or a table, is shown above it, and the answer is the one in the table of
     questions. Raises QuestionError for an unknown name, or if there is no answer.
     """
-    from IPython.display import display  # late: ranks import this module too
+    from IPython.display import display  # late: ranks import this, too
 
     question = find(name)
     answer = question.right
@@ -100,73 +42,3 @@ def reveal(name: str, shown: Any = None) -> None:
     elif shown is not None:
         display(shown)
     display(settle(question, answer))
-
-
-def settle(question: Question, answer: Answer | None) -> Revealed:
-    """Note that this answer was shown; it is the one of the table if None."""
-    answer = question.answer(question.right if answer is None else answer)
-    ANSWERED[question.name] = answer
-    guess = load_guess(question.name)
-    if guess and guess.answer != answer:
-        guess = replace(guess, answer=answer)
-        _save(question.name, guess)
-    for asked in set(IN_SIGHT):
-        if asked.question == question:
-            asked.show()
-    return Revealed(question, answer, guess)
-
-
-@dataclass(frozen=True)
-class Revealed:
-    """Guess, answer and one sentence, as a page shows them."""
-
-    question: Question
-    answer: Answer
-    guess: Guess | None
-
-    @property
-    def comparison(self) -> str:
-        """ "You expected 2 ranks; it was 1.5 ranks." """
-        it_was = self.question.words(self.answer)
-        if self.guess is None:
-            return f"You made no guess. The answer: {it_was}."
-        expected = self.question.words(self.guess.now)
-        if self.question.agrees(self.guess.now, self.answer):
-            return f"You expected it: {it_was}."
-        return f"You expected: {expected}. It was: {it_was}."
-
-    @property
-    def is_surprise(self) -> bool:
-        """Whether there was a guess, and another answer."""
-        return self.guess is not None and not self.question.agrees(self.guess.now, self.answer)
-
-    def __repr__(self) -> str:
-        return f"{self.comparison} {self.question.because}"
-
-    def _repr_html_(self) -> str:
-        style = "border-left:4px solid #0072b2; padding-left:0.6em; margin:0.3em 0"
-        first, rest = html.escape(self.comparison), html.escape(self.question.because)
-        return f'<p style="{style}"><strong>{first}</strong> {rest}</p>'
-
-
-def load_guess(name: str) -> Guess | None:
-    """The guess under `name`; None if there is none, or its file is damaged."""
-    for folder in (*temporary_folders(), Path.cwd()):  # where `_save` writes if it must, first
-        with contextlib.suppress(OSError, ValueError, TypeError):
-            return Guess(**json.loads(_file(folder, name).read_text(encoding="utf-8")))
-    return None
-
-
-def _save(name: str, guess: Guess) -> str:
-    """Write the guess; what a reader should know if their folder does not take it, else ""."""
-    text = json.dumps(asdict(guess))
-    try:
-        write_atomically(_file(Path.cwd(), name), text)
-    except OSError:  # read-only, or full
-        write_atomically(_file(temporary_folder(), name), text)
-        return NOT_KEPT.format(folder=FOLDER.absolute())
-    return ""
-
-
-def _file(folder: Path, name: str) -> Path:
-    return folder / FOLDER / f"{name}.json"

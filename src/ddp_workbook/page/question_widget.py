@@ -5,8 +5,8 @@ from functools import partial
 
 import ipywidgets
 
-from ddp_workbook.notebook.controls import button, field
-from ddp_workbook.notebook.predictions import (
+from ddp_workbook.page.controls import button, field
+from ddp_workbook.page.guesses import (
     IN_SIGHT,
     TOO_LATE,
     Guess,
@@ -15,7 +15,7 @@ from ddp_workbook.notebook.predictions import (
     load_guess,
     save_guess,
 )
-from ddp_workbook.questions.table import Question, QuestionError
+from ddp_workbook.page.questions import Question, QuestionError
 
 STATUS = '<div role="status" style="font-size:90%">{}&nbsp;</div>'
 ASK = '<p style="margin:0.3em 0"><strong>Predict.</strong> {}</p>'

@@ -1,6 +1,7 @@
-"""Reads the questions of a page from <page>.toml, and understands what a reader answers.
+"""Reads the questions of a page, and understands what a reader answers.
 
-A question is asked by its name: `[how_many]` of 05_collectives.toml by `predict("how_many")`. It
+They stand in experiments/<stem>/<page>.toml, and each is asked by its name: `[how_many]` of
+05_collectives.toml by `predict("how_many")`. It
 has the text (`ask`), the `choices` or the `unit` of a number, the answer (`right`: the letter of a
 choice, or a number), and why it is so (`because`). Without `right`, the page measures the answer.
 """
@@ -16,11 +17,11 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-from ddp_workbook.errors import WorkbookError
+from manyranks.errors import WorkbookError
 
 Answer = str | float  # the letter of a choice, or a number
 
-FOLDER = Path(__file__).parent
+FOLDER = Path(__file__).parents[1] / "experiments"
 
 
 class QuestionError(WorkbookError, ValueError):
@@ -106,8 +107,8 @@ class Question:
 @cache
 def of_page(stem: str) -> dict[str, Question]:
     """The questions of a page in their order, by name; none if it has no table."""
-    path = FOLDER / f"{stem}.toml"
-    if not path.exists():
+    path = next(FOLDER.glob(f"*/{stem}.toml"), None)
+    if path is None:
         return {}
     rows = tomllib.loads(path.read_text(encoding="utf-8"))
     return {name: question(name, stem, row) for name, row in rows.items()}
@@ -121,7 +122,7 @@ def question(name: str, page: str, row: dict) -> Question:
 @cache
 def all_questions() -> dict[str, Question]:
     """The questions of all pages, by name."""
-    stems = sorted(path.stem for path in FOLDER.glob("*.toml"))
+    stems = sorted(path.stem for path in FOLDER.glob("*/*.toml"))
     return {name: one for stem in stems for name, one in of_page(stem).items()}
 
 

@@ -12,13 +12,13 @@ from IPython.core.inputtransformer2 import TransformerManager
 from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import argument, magic_arguments, parse_argstring
 
-from ddp_workbook.diagnostics.source import first_calls
-from ddp_workbook.errors import LaunchRefused, RankFailed
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.notebook.cells import Cell, compile_cell, save_cell
-from ddp_workbook.notebook.display import RankValues
-from ddp_workbook.notebook.predictions import reveal
+from ddp_workbook.page.cells import Cell, compile_cell, save_cell
+from ddp_workbook.page.display import RankValues
+from ddp_workbook.page.predictions import reveal
+from manyranks.diagnostics.source import first_calls
+from manyranks.errors import LaunchRefused, RankFailed
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
 
 FRESH = (
     "A %%ranks cell runs in new processes, which end with it: it does not see variables of\n"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from IPython import get_ipython
 
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
 
 SESSION = "JPY_SESSION_NAME"  # the notebook's path, as Jupyter's server tells its kernels
 

@@ -7,7 +7,7 @@ from IPython.core.magic import Magics, cell_magic, magics_class
 from IPython.core.magic_arguments import parse_argstring
 from IPython.core.magics.osm import OSMagics
 
-from ddp_workbook.launcher import written_files
+from manyranks.launcher import written_files
 
 
 @magics_class

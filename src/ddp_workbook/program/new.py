@@ -4,9 +4,9 @@ import inspect
 from pathlib import Path
 
 from ddp_workbook.chapters import checkpointing, locking, stopping
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_atomically
 from ddp_workbook.program import checkpoints_sharded, sharded, task
+from manyranks.errors import WorkbookError
+from manyranks.files import write_atomically
 
 HERE = Path(__file__).parent
 STRATEGIES = {"ddp": "DistributedDataParallel", "fsdp": "fully_shard"}

@@ -7,8 +7,8 @@ from datetime import date
 from itertools import count
 from pathlib import Path
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
+from manyranks.errors import WorkbookError
 
 WORKSHOP = "The Distributed PyTorch Workbook"
 OF_EVERYBODY = ("exercises", "work", "notebooks")  # folders in which attempts are saved

@@ -10,7 +10,7 @@ import nbformat
 from jupyter_client.manager import AsyncKernelManager
 from nbclient import NotebookClient
 
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
 
 
 def copy_layout(folder: Path) -> Path:

@@ -6,20 +6,20 @@ from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.catalogue import Exercise, find, names
-from ddp_workbook.exercises.judging.source import same_code
-from ddp_workbook.exercises.judging.verdict import (
+from ddp_workbook.judging import attempts
+from ddp_workbook.judging.catalogue import Exercise, find, names
+from ddp_workbook.judging.source import same_code
+from ddp_workbook.judging.verdict import (
     NOT_ATTEMPTED,
     NOT_YET,
     SOLVED,
     UNDECIDED,
     Verdict,
 )
-from ddp_workbook.instructor import sandboxed_judge
-from ddp_workbook.instructor.sandbox import SandboxedProcess, SandboxLimitExceeded
-from ddp_workbook.notebook.pages import CHECKOUT
+from ddp_workbook.page.pages import CHECKOUT
+from ddp_workbook.workshop import sandboxed_judge
+from ddp_workbook.workshop.sandbox import SandboxedProcess, SandboxLimitExceeded
+from manyranks.errors import WorkbookError
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,10 @@ class Judge:
 
 def unknown_files(folder: Path) -> list[str]:
     """Names of the folder's Python files that belong to no exercise, so that nobody judges them."""
-    known = set(names())  # "where_is", of where_is.py and where_is.2.py, an earlier attempt
+    known = {
+        *names(),
+        *attempts.FORMER_NAMES.values(),
+    }  # "where_is", of where_is.py and where_is.2.py, an earlier attempt
     found = {path.name for path in folder.glob("*.py")}
     return sorted(name for name in found if name.partition(".")[0] not in known)
 

@@ -5,8 +5,8 @@ import time
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.launcher.process_group import set_up
+from manyranks.launcher.launch import launch
+from manyranks.launcher.process_group import set_up
 
 
 def timed_all_reduce(ranks: int) -> float:

@@ -119,7 +119,7 @@ def pytorch() -> Finding:
 
 def backends() -> Finding:
     """gloo, which every page uses on a CPU."""
-    from ddp_workbook.notebook.machine import machine
+    from ddp_workbook.page.machine import machine
 
     names = machine()["backends"]
     if "gloo" not in names:
@@ -130,7 +130,7 @@ def backends() -> Finding:
 
 def cores(ranks: int) -> Finding:
     """Whether the ranks compute at the same time."""
-    from ddp_workbook.launcher.limits import usable_cores
+    from manyranks.launcher.limits import usable_cores
 
     count = usable_cores()
     words = f"{count} usable of {os.cpu_count()}"
@@ -143,8 +143,8 @@ def cores(ranks: int) -> Finding:
 
 def memory(ranks: int) -> Finding:
     """Free memory for JupyterLab, a kernel and the ranks."""
-    from ddp_workbook.launcher.limits import free_memory, usable_memory
-    from ddp_workbook.launcher.preconditions import RANK_MEMORY
+    from manyranks.launcher.limits import free_memory, usable_memory
+    from manyranks.launcher.preconditions import RANK_MEMORY
 
     free, total = free_memory(), usable_memory()
     words = f"{free / GIB:.1f} GiB free of {total / GIB:.1f}"
@@ -173,7 +173,7 @@ def shared_memory() -> Finding:
 
 def open_files(ranks: int) -> Finding:
     """How many files a process may open."""
-    from ddp_workbook.launcher.preconditions import DESCRIPTORS, SPARE_DESCRIPTORS
+    from manyranks.launcher.preconditions import DESCRIPTORS, SPARE_DESCRIPTORS
 
     limit = limit_of("RLIMIT_NOFILE")
     words = f"at most {limit:,.0f}" if math.isfinite(limit) else "no limit"
@@ -207,7 +207,7 @@ def limit_of(name: str) -> float:
 
 def container_processes(file: Path = Path("/sys/fs/cgroup/pids.max")) -> float:
     """The limit of the container; infinity if there is none."""
-    from ddp_workbook.launcher.limits import read_text
+    from manyranks.launcher.limits import read_text
 
     text = read_text(file)
     return float(text) if text.isdigit() else math.inf
@@ -310,7 +310,7 @@ def gpus() -> Finding:
 
 def data() -> Finding:
     """The digits that all chapters train on."""
-    from ddp_workbook.digits import DigitsDataset
+    from ddp_workbook.chapters.digits import DigitsDataset
 
     try:
         return fine(f"{len(DigitsDataset()):,} digits")
@@ -322,8 +322,8 @@ def data() -> Finding:
 
 def all_reduce(ranks: int) -> Finding:
     """`ranks` processes meet twice, because the first launch also starts the fork server."""
-    from ddp_workbook.errors import WorkbookError
-    from ddp_workbook.instructor.handshake import timed_all_reduce
+    from ddp_workbook.workshop.handshake import timed_all_reduce
+    from manyranks.errors import WorkbookError
 
     try:
         first, warm = timed_all_reduce(ranks), timed_all_reduce(ranks)

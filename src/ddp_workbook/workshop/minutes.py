@@ -13,8 +13,8 @@ from pathlib import Path
 import nbformat
 
 from ddp_workbook import exercises as all_exercises
-from ddp_workbook.notebook.pages import EXERCISE, PREDICT_CALL, STATED
-from ddp_workbook.questions import table
+from ddp_workbook.page import questions
+from ddp_workbook.page.pages import EXERCISE, PREDICT_CALL, STATED
 
 WORDS, LINES, PREDICTION, MINUTES_PER_FIGURE, PLAYER = 180, 30, 0.5, 0.5, 1.0
 RUN = 30  # seconds of running that count at most: a busy machine says nothing about a page
@@ -42,7 +42,7 @@ def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
             words += len(WORD.findall(cell.source))
             marked += PLAYER * cell.source.count("**Play.**")
         elif asked := PREDICT_CALL.match(cell.source):
-            words += len(WORD.findall(table.find(asked[1]).ask))
+            words += len(WORD.findall(questions.find(asked[1]).ask))
             marked += PREDICTION
         elif cell.cell_type == "code":
             lines += lines_of(cell.source)

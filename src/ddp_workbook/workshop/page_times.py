@@ -8,8 +8,8 @@ from pathlib import Path
 
 import nbformat
 
-from ddp_workbook.instructor import execution, minutes
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
+from ddp_workbook.workshop import execution, minutes
 
 
 @dataclass(frozen=True)

@@ -2,13 +2,13 @@
 
 from pathlib import Path
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.exercises.judging import attempts
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.exercises.judging.source import same_code
-from ddp_workbook.files import write_atomically, write_numbered
-from ddp_workbook.instructor.updating import CannotUpdate, git
-from ddp_workbook.notebook import pages
+from ddp_workbook.judging import attempts
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.judging.source import same_code
+from ddp_workbook.page import pages
+from ddp_workbook.workshop.updating import CannotUpdate, git
+from manyranks.errors import WorkbookError
+from manyranks.files import write_atomically, write_numbered
 
 
 def reset(name: str, path: Path | None = None) -> Path | None:

@@ -22,9 +22,9 @@ from pathlib import Path
 
 import psutil
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.launcher.limits import free_memory
-from ddp_workbook.notebook.pages import CHECKOUT
+from ddp_workbook.page.pages import CHECKOUT
+from manyranks.errors import WorkbookError
+from manyranks.launcher.limits import free_memory
 
 MIB = 2**20
 CPU_SECONDS = 300  # of one process

@@ -7,10 +7,10 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TextIO
 
-from ddp_workbook.instructor.sandbox import limit_this_process
-from ddp_workbook.launcher import fork_server
+from ddp_workbook.workshop.sandbox import limit_this_process
+from manyranks.launcher import fork_server
 
-IN_RANK = "ddp_workbook.exercises.judging.in_rank"
+IN_RANK = "ddp_workbook.judging.in_rank"
 
 
 def main() -> None:
@@ -19,7 +19,7 @@ def main() -> None:
     asked, answers = own_pipes()
     fork_server.preload(IN_RANK)
     fork_server.warm_up()  # it imports torch while the next line does
-    from ddp_workbook.exercises.judging import judge  # noqa: F401
+    from ddp_workbook.judging import judge  # noqa: F401
 
     print("ready", file=answers, flush=True)
     for line in asked:
@@ -36,12 +36,12 @@ def own_pipes() -> tuple[TextIO, TextIO]:
 
 def judge_attempt(name: str, code: str) -> dict:
     """The verdict on an attempt, which this runs."""
-    from ddp_workbook.diagnostics import user_code
-    from ddp_workbook.errors import WorkbookError
-    from ddp_workbook.exercises.judging import attempts
-    from ddp_workbook.exercises.judging.catalogue import find
-    from ddp_workbook.exercises.judging.judge import judge_saved
-    from ddp_workbook.exercises.judging.verdict import UNDECIDED, Verdict
+    from ddp_workbook.judging import attempts
+    from ddp_workbook.judging.catalogue import find
+    from ddp_workbook.judging.judge import judge_saved
+    from ddp_workbook.judging.verdict import UNDECIDED, Verdict
+    from manyranks.diagnostics import user_code
+    from manyranks.errors import WorkbookError
 
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-grade-") as own:
         path = Path(own, f"{name}.py")

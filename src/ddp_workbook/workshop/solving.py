@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.notebook import pages
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.page import pages
 
 
 def solve(names: Sequence[str], folder: Path) -> dict[Path, list[str]]:

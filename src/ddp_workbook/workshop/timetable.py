@@ -13,10 +13,10 @@ from pathlib import Path
 
 import nbformat
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.exercises import CHAPTERS
-from ddp_workbook.instructor import minutes
-from ddp_workbook.notebook import pages
+from ddp_workbook.judging.catalogue import CHAPTERS
+from ddp_workbook.page import pages
+from ddp_workbook.workshop import minutes
+from manyranks.errors import WorkbookError
 
 SET_UP, CLOSE, BREAK, LUNCH = 10, 5, 15, 60  # minutes
 QUESTIONS = 2  # that the whole room discusses, on a chapter's own page

@@ -13,10 +13,10 @@ import tempfile
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_numbered
-from ddp_workbook.instructor.merging import merge
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
+from ddp_workbook.workshop.merging import merge
+from manyranks.errors import WorkbookError
+from manyranks.files import write_numbered
 
 LOCAL = 60.0  # seconds for a command of git that asks no other machine
 REMOTE = 180.0  # seconds for git fetch

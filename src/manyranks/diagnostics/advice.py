@@ -6,11 +6,11 @@ import os
 import re
 from collections.abc import Sequence
 
-from ddp_workbook.diagnostics.evidence import State
-from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, entered, ranks_in_words
-from ddp_workbook.diagnostics.positions import WITH_ITS_RESULT, Position
-from ddp_workbook.diagnostics.user_code import is_cell
-from ddp_workbook.source_tree import parse_source
+from manyranks.diagnostics.evidence import State
+from manyranks.diagnostics.mismatches import Kind, Mismatch, entered, ranks_in_words
+from manyranks.diagnostics.parsing import parse_source
+from manyranks.diagnostics.positions import WITH_ITS_RESULT, Position
+from manyranks.diagnostics.user_code import is_cell
 
 LACKS_GPU = re.compile(
     "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from ddp_workbook.diagnostics.handled_errors import HandledError, ThreadError
+from manyranks.diagnostics.handled_errors import HandledError, ThreadError
 
 Frame = tuple[str, int, str]  # file, line, function
 

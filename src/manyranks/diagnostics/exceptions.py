@@ -12,11 +12,11 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.diagnostics.evidence import Frame
-from ddp_workbook.diagnostics.handled_errors import error_handled_during
-from ddp_workbook.diagnostics.source import places
-from ddp_workbook.diagnostics.user_code import is_machinery, is_own, package, short
-from ddp_workbook.errors import Unsendable
+from manyranks.diagnostics.evidence import Frame
+from manyranks.diagnostics.handled_errors import error_handled_during
+from manyranks.diagnostics.source import places
+from manyranks.diagnostics.user_code import is_machinery, is_own, package, short
+from manyranks.errors import Unsendable
 
 MAX_MESSAGE_CHARS = 1500  # characters kept of a message
 DEEPEST = 100  # frames kept

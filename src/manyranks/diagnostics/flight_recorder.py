@@ -11,8 +11,8 @@ from types import FrameType
 
 import torch.distributed as dist
 
-from ddp_workbook.diagnostics.evidence import Frame
-from ddp_workbook.diagnostics.user_code import is_own
+from manyranks.diagnostics.evidence import Frame
+from manyranks.diagnostics.user_code import is_own
 
 LAST = 40  # entries kept for each group: a mismatch is at the end
 DEEPEST = 500  # frames

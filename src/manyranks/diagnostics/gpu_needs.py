@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ddp_workbook.diagnostics.source import DELETED, Edit, Source, Span, VisitedNodes, span_of
+from manyranks.diagnostics.source import DELETED, Edit, Source, Span, VisitedNodes, span_of
 
 GUARD = "put it and what uses it under `if torch.cuda.is_available():`"
 CLOCK = "measure with time.perf_counter()"

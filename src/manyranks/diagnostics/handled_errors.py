@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from types import FrameType, WrapperDescriptorType
 from typing import Any
 
-from ddp_workbook.diagnostics.user_code import is_own
+from manyranks.diagnostics.user_code import is_own
 
 PLAIN = (str, int, float, bool, bytes, type(None))  # Python's own code turns them into text
 MAX_ERROR_CHARS = 1500  # characters of an error's text

@@ -4,8 +4,8 @@ import ast
 import re
 from collections.abc import Iterator
 
-from ddp_workbook.diagnostics.gpu_needs import Need
-from ddp_workbook.diagnostics.source import DELETED, Edit, Source, span_of
+from manyranks.diagnostics.gpu_needs import Need
+from manyranks.diagnostics.source import DELETED, Edit, Source, span_of
 
 RANK, LOCAL_RANK, WORLD_SIZE = "RANK", "LOCAL_RANK", "WORLD_SIZE"
 LOCAL_WORLD_SIZE, NODE, NODES = "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
-from ddp_workbook.diagnostics.positions import Position
-from ddp_workbook.diagnostics.user_code import short
+from manyranks.diagnostics.positions import Position
+from manyranks.diagnostics.user_code import short
 
 ALL_MUST = (
     "Every rank of the world must call it in the same order, even those outside the group. (With "

@@ -7,11 +7,11 @@ lack of a GPU.
 import re
 from collections.abc import Sequence
 
-from ddp_workbook.diagnostics import advice
-from ddp_workbook.diagnostics.gpu_needs import Need, gpu_needs
-from ddp_workbook.diagnostics.launcher_needs import launcher_needs
-from ddp_workbook.diagnostics.source import DELETED, Edit, Source, mended, read
-from ddp_workbook.diagnostics.user_code import short
+from manyranks.diagnostics import advice
+from manyranks.diagnostics.gpu_needs import Need, gpu_needs
+from manyranks.diagnostics.launcher_needs import launcher_needs
+from manyranks.diagnostics.source import DELETED, Edit, Source, mended, read
+from manyranks.diagnostics.user_code import short
 
 MOST_ROWS = 12
 WIDEST = 52  # characters shown of a line

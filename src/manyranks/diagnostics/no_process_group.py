@@ -3,10 +3,10 @@
 import re
 from collections.abc import Sequence
 
-from ddp_workbook.diagnostics import advice
-from ddp_workbook.diagnostics import source as source_of
-from ddp_workbook.diagnostics.evidence import Evidence
-from ddp_workbook.diagnostics.positions import position_from_stack
+from manyranks.diagnostics import advice
+from manyranks.diagnostics import source as source_of
+from manyranks.diagnostics.evidence import Evidence
+from manyranks.diagnostics.positions import position_from_stack
 
 ALONE = (
     "No rank called init_process_group: the script ran {ranks} times, and nothing shows that the "
@@ -66,6 +66,6 @@ def _never_joined(ranks: Sequence[Evidence], source: str) -> str:
             sentences.append(advice.LOCAL_RANK)
     else:
         sentences.append(NO_CALL + _on_the_cpu(source, len(ranks)))
-    if first.said:
-        sentences.append(LAST_LINE.format(line=first.said[-1].strip()[:LONGEST]))
+    if first.last_lines:
+        sentences.append(LAST_LINE.format(line=first.last_lines[-1].strip()[:LONGEST]))
     return " ".join(sentences)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from ddp_workbook.diagnostics.evidence import Evidence, Frame, State
-from ddp_workbook.diagnostics.handled_errors import HandledError
-from ddp_workbook.diagnostics.user_code import FINISHED_IN, is_machinery, is_own, short
+from manyranks.diagnostics.evidence import Evidence, Frame, State
+from manyranks.diagnostics.handled_errors import HandledError
+from manyranks.diagnostics.user_code import FINISHED_IN, is_machinery, is_own, short
 
 # Frames between the reader's line and the function that the line calls.
 WRAPPERS = (

@@ -8,17 +8,17 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from ddp_workbook.diagnostics import advice, missing_requirements
-from ddp_workbook.diagnostics.evidence import Evidence, State
-from ddp_workbook.diagnostics.handled_errors import ThreadError
-from ddp_workbook.diagnostics.mismatches import Kind, Mismatch, mismatches, ranks_in_words
-from ddp_workbook.diagnostics.positions import (
+from manyranks.diagnostics import advice, missing_requirements
+from manyranks.diagnostics.evidence import Evidence, State
+from manyranks.diagnostics.handled_errors import ThreadError
+from manyranks.diagnostics.mismatches import Kind, Mismatch, mismatches, ranks_in_words
+from manyranks.diagnostics.positions import (
     Position,
     line_in_words,
     position,
     position_from_stack,
 )
-from ddp_workbook.errors import HangUndecided, Proof, RankFailed, RanksHung
+from manyranks.errors import HangUndecided, Proof, RankFailed, RanksHung
 
 MOST_ROWS = 16
 LONGEST_TITLE = 200  # characters of an error's text in the first line; the traceback has it all
@@ -194,7 +194,7 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
 
 def _said(rank: Evidence) -> list[str]:
     """The last lines that a rank printed: those of its parser's usage, or a few."""
-    lines = [line.rstrip() for line in rank.said if line.strip()]
+    lines = [line.rstrip() for line in rank.last_lines if line.strip()]
     starts = [number for number, line in enumerate(lines) if advice.USAGE.match(line)]
     return lines[starts[-1] :] if starts else lines[-MAX_OUTPUT_LINES:]
 

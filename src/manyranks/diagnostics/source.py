@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ddp_workbook.diagnostics.user_code import is_own
-from ddp_workbook.source_tree import parse_source
+from manyranks.diagnostics.parsing import parse_source
+from manyranks.diagnostics.user_code import is_own
 
 LARGEST = 200_000  # bytes of a file that is read
 MOST_PLACES = 20  # frames kept of an error

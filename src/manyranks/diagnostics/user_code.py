@@ -12,40 +12,37 @@ import re
 import sys
 import sysconfig
 from collections.abc import Callable
+from importlib.util import find_spec
 from pathlib import Path
 
-import torch
-
-BOOK = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")
-MACHINERY = tuple(
-    os.path.join(BOOK, folder, "")
-    for folder in (
-        *("launcher", "network", "diagnostics", "recording", "checkup", "notebook", "figures"),
-    )
-)
+HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")  # this package
 LIBRARIES = tuple(
     os.path.join(folder, "")
     for folder in {
         *(sysconfig.get_path(name) for name in ("stdlib", "platstdlib", "purelib", "platlib")),
-        os.path.dirname(torch.__file__),
+        *(getattr(find_spec("torch"), "submodule_search_locations", None) or ()),
     }
 )
 INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 PROJECT = (".git", "pyproject.toml")  # what the topmost folder of a project holds
 
-CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as `notebook.cells` names them
-HIDDEN = [*MACHINERY]  # folders whose frames no report shows
+CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as a page names the files of its cells
+HIDDEN = [HERE]  # folders whose frames no report shows
+READ = [HERE]  # folders of packages that are no libraries, wherever they are installed
 NAMES: dict[str, str] = {}  # file -> its name in reports
 FINISHED_IN: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
 BASE_FOLDER = [os.curdir]  # the folder from which files are named
 WORKER_FOLDERS: set[str] = set()  # folders of the workers that this kernel has launched
 
 
-def hide(folder: str) -> None:
-    """Make the reports of this process leave out frames of files below `folder`."""
-    folder = os.path.join(folder, "")
-    if folder not in HIDDEN:
-        HIDDEN.append(folder)
+def hide(*folders: str) -> None:
+    """Make the reports of this process leave out frames of files below these folders."""
+    HIDDEN.extend(os.path.join(one, "") for one in folders if os.path.join(one, "") not in HIDDEN)
+
+
+def count_as_own(folder: str) -> None:
+    """Make files below `folder` count as the reader's own, also where it is installed by pip."""
+    READ.append(os.path.join(folder, ""))
 
 
 def mark_finished_wait(function: Callable) -> Callable:
@@ -61,7 +58,7 @@ def set_display_name(file: str, name: str) -> None:
 
 def add_worker(file: str | None) -> None:
     """Make the project around a worker's file count as the reader's own."""
-    if not file or file.startswith(BOOK):
+    if not file or file.startswith(tuple(READ)):
         return
     folder = os.path.dirname(os.path.realpath(file))
     if folder not in WORKER_FOLDERS:
@@ -70,8 +67,8 @@ def add_worker(file: str | None) -> None:
 
 
 def is_library(file: str) -> bool:
-    """True for a file of Python, torch or another installed package, except chapters."""
-    if file.startswith(BOOK):
+    """True for a file of Python, torch or another installed package, except what readers read."""
+    if file.startswith(tuple(READ)):
         return False
     if file.startswith(LIBRARIES):
         return True

@@ -1,6 +1,6 @@
 """Pictures: the house style, its colours, four shapes and steppers. Nothing here knows a chapter.
 
-    from ddp_workbook import figures
+    from manyranks import figures
 
     @figures.drawn
     def memory(held: pd.DataFrame) -> figures.Picture:
@@ -13,40 +13,26 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from importlib import import_module
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
-if TYPE_CHECKING:  # for editors and mypy
+from manyranks.lazy_names import lazy_names
+
+if TYPE_CHECKING:  # imported with the first picture
     # ruff: noqa: F401
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from matplotlib.patches import Patch, Rectangle
     from matplotlib.ticker import MaxNLocator
 
-    from ddp_workbook.figures.bar_chart import bars, stack
-    from ddp_workbook.figures.boxes import arrow, box, label_ranks, sheet
-    from ddp_workbook.figures.images import images_plot
-    from ddp_workbook.figures.line_chart import lines
-    from ddp_workbook.figures.slider import Stepper, stepper
-    from ddp_workbook.figures.style import WIDTH, FillStyle, Picture, beside, label_rows, number
-    from ddp_workbook.figures.time_lanes import lanes
-    from ddp_workbook.figures.timings import speed_up_plot, step_time_plot
+    from manyranks.figures.bar_chart import bars, stack
+    from manyranks.figures.boxes import arrow, box, label_ranks, sheet
+    from manyranks.figures.images import images_plot
+    from manyranks.figures.line_chart import lines
+    from manyranks.figures.slider import Stepper, stepper
+    from manyranks.figures.style import WIDTH, FillStyle, Picture, beside, label_rows, number
+    from manyranks.figures.time_lanes import lanes
+    from manyranks.figures.timings import speed_up_plot, step_time_plot
 
-HOMES = {
-    **dict.fromkeys(("bars", "stack"), "bar_chart"),
-    "lanes": "time_lanes",
-    "lines": "line_chart",
-    **dict.fromkeys(("sheet", "box", "arrow", "label_ranks"), "boxes"),
-    **dict.fromkeys(("WIDTH", "Look", "Picture", "beside", "label_rows", "number"), "style"),
-    **dict.fromkeys(("step_time_plot", "speed_up_plot"), "timings"),
-    "images_plot": "images",
-    **dict.fromkeys(("Stepper", "stepper"), "slider"),
-    # matplotlib's own, for what one picture alone needs
-    **dict.fromkeys(("Patch", "Rectangle"), "matplotlib.patches"),
-    "Axes": "matplotlib.axes",
-    "Figure": "matplotlib.figure",
-    "MaxNLocator": "matplotlib.ticker",
-}
 Given = ParamSpec("Given")
 Drawn = TypeVar("Drawn")
 
@@ -56,7 +42,7 @@ def drawn(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
 
     @functools.wraps(draw)
     def in_house_style(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
-        from ddp_workbook.figures.style import style
+        from manyranks.figures.style import style
 
         with style():
             return draw(*args, **kwargs)
@@ -64,11 +50,4 @@ def drawn(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
     return in_house_style
 
 
-def __getattr__(name: str):
-    """Import one of the names above from its module (PEP 562)."""
-    if name not in HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = HOMES[name]
-    module = import_module(home if home.startswith("matplotlib.") else f"{__name__}.{home}")
-    globals()[name] = getattr(module, name)
-    return globals()[name]
+__getattr__, __dir__, __all__ = lazy_names(__name__)

@@ -7,8 +7,8 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddp_workbook.figures.palette import part_look, rank_look, series_look
-from ddp_workbook.figures.style import WIDTH, FillStyle, Picture, label_rows, name_looks, number
+from manyranks.figures.palette import part_look, rank_look, series_look
+from manyranks.figures.style import WIDTH, FillStyle, Picture, label_rows, name_looks, number
 
 MAX_BARS = 128  # bars whose names can be told apart
 BAR, THICK = 0.42, 0.66  # inches from bar to bar; share of that which is filled

@@ -6,8 +6,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyBboxPatch
 
-from ddp_workbook.figures.palette import rank_colour, tint
-from ddp_workbook.figures.style import FAINT, INK
+from manyranks.figures.palette import rank_colour, tint
+from manyranks.figures.style import FAINT, INK
 
 ROUND = 0.06  # inches: a corner's radius
 

@@ -5,8 +5,8 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from ddp_workbook.figures import drawn
-from ddp_workbook.figures.style import Picture
+from manyranks.figures import drawn
+from manyranks.figures.style import Picture
 
 SIDE = 8  # pixels
 

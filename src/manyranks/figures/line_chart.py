@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from ddp_workbook.figures.palette import INK, rank_colour, rank_marker, series_colour
-from ddp_workbook.figures.style import WIDTH, Picture, number
+from manyranks.figures.palette import INK, rank_colour, rank_marker, series_colour
+from manyranks.figures.style import WIDTH, Picture, number
 
 APART = (0, 2, 4, 3, 5, 1)  # the palette's series, those that are farthest apart first
 MOST_TICKS = 12

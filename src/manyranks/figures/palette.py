@@ -6,7 +6,7 @@ hatch in every bar.
 
 from typing import Any
 
-from ddp_workbook.rank_colours import rank_colour, rgb
+from manyranks.rank_colours import rank_colour, rgb
 
 INK, FAINT = "#1a1a1a", "#d9d9d9"
 RANK_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "*")

@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import ipywidgets
 
-from ddp_workbook.figures.player import player
-from ddp_workbook.figures.style import Picture
+from manyranks.figures.player import player
+from manyranks.figures.style import Picture
 
 WIDGET = "application/vnd.jupyter.widget-view+json"
 

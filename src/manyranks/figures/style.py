@@ -20,8 +20,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ddp_workbook.figures.palette import FAINT, INK
-from ddp_workbook.files import write_atomically
+from manyranks.figures.palette import FAINT, INK
+from manyranks.files import write_atomically
 
 WIDTH = 8.4  # inches; 806 CSS pixels, which JupyterLab's page has room for
 STYLE = {

@@ -8,15 +8,15 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddp_workbook.figures.bar_chart import THICK
-from ddp_workbook.figures.palette import (
+from manyranks.figures.bar_chart import THICK
+from manyranks.figures.palette import (
     pale_look,
     part_look,
     rank_look,
     series_look,
     tint,
 )
-from ddp_workbook.figures.style import WIDTH, FillStyle, Picture, label_rows, name_looks, number
+from manyranks.figures.style import WIDTH, FillStyle, Picture, label_rows, name_looks, number
 
 SHORTEST = 1 / 250  # of the axis; a shorter bar could not be seen
 

@@ -7,10 +7,10 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ddp_workbook.figures import drawn
-from ddp_workbook.figures.bar_chart import bars
-from ddp_workbook.figures.palette import rank_marker, series_colour
-from ddp_workbook.figures.style import (
+from manyranks.figures import drawn
+from manyranks.figures.bar_chart import bars
+from manyranks.figures.palette import rank_marker, series_colour
+from manyranks.figures.style import (
     FAINT,
     INK,
     WIDTH,

@@ -22,10 +22,10 @@ from pathlib import Path
 
 import psutil
 
-from ddp_workbook.errors import LaunchInterrupted, LaunchRefused
-from ddp_workbook.launcher import preconditions
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from manyranks.errors import LaunchInterrupted, LaunchRefused
+from manyranks.launcher import preconditions
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
 
 POLL_INTERVAL_S = 0.05  # seconds between two looks for new workers
 GRACE = 5.0  # seconds that a torchrun has to end its workers after SIGTERM

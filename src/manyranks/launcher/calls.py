@@ -8,8 +8,8 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
-from ddp_workbook.errors import LaunchRefused
-from ddp_workbook.launcher.scripts import Script, ranks_meant, script_of
+from manyranks.errors import LaunchRefused
+from manyranks.launcher.scripts import Script, ranks_meant, script_of
 
 
 class RankPlaceholder(Enum):

@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 
-from ddp_workbook.launcher import subreaper
+from manyranks.launcher import subreaper
 
 METHOD = "forkserver" if "forkserver" in multiprocessing.get_all_start_methods() else "spawn"
 CONTEXT = multiprocessing.get_context(METHOD)
@@ -25,7 +25,7 @@ PRELOADED = [
     "torch.distributed.checkpoint",  # 0.07 s
     "torch.profiler._cupti_monitor",  # at the first step of any optimizer, also without a GPU
     "pandas",
-    "ddp_workbook.launcher.rank_process",  # not imported here: the kernel can import torch later
+    "manyranks.launcher.rank_process",  # not imported here: the kernel can import torch later
 ]
 # multiprocessing polls all children from whichever thread starts one: two threads at once would
 # read the same exit status, and one of them would get 255.
@@ -36,7 +36,7 @@ SWEEP = 1.0  # seconds at most to wait for the end of what the ranks left behind
 
 def start(process: multiprocessing.process.BaseProcess) -> None:
     """Start a rank's process, and before it the fork server if none is running."""
-    from ddp_workbook.launcher.workarounds import leave_main_alone
+    from manyranks.launcher.workarounds import leave_main_alone
 
     leave_main_alone()
     warm_up()

@@ -13,14 +13,14 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from ddp_workbook.diagnostics import flight_recorder
-from ddp_workbook.diagnostics.evidence import Evidence, State
-from ddp_workbook.diagnostics.positions import COMMUNICATION, position
-from ddp_workbook.diagnostics.user_code import is_own
-from ddp_workbook.errors import Proof
-from ddp_workbook.launcher import activity
-from ddp_workbook.launcher.activity import Reading
-from ddp_workbook.launcher.rank_handle import RankHandle
+from manyranks.diagnostics import flight_recorder
+from manyranks.diagnostics.evidence import Evidence, State
+from manyranks.diagnostics.positions import COMMUNICATION, position
+from manyranks.diagnostics.user_code import is_own
+from manyranks.errors import Proof
+from manyranks.launcher import activity
+from manyranks.launcher.activity import Reading
+from manyranks.launcher.rank_handle import RankHandle
 
 FIRST_LOOK = 0.2  # seconds from the start, when most launches have ended
 SAMPLE_INTERVAL_S = (

@@ -10,31 +10,31 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, TextIO
 
-from ddp_workbook.diagnostics import no_process_group, report, user_code
-from ddp_workbook.diagnostics.evidence import Evidence
-from ddp_workbook.errors import (
+from manyranks.diagnostics import no_process_group, report, user_code
+from manyranks.diagnostics.evidence import Evidence
+from manyranks.errors import (
     LaunchInterrupted,
     LaunchRefused,
     MissingMainGuard,
     RankFailed,
     WorkbookError,
 )
-from ddp_workbook.launcher import (
+from manyranks.launcher import (
     fork_server,
     preconditions,
     rank_process,
     serialization,
     written_files,
 )
-from ddp_workbook.launcher.calls import Call, call_of
-from ddp_workbook.launcher.hang_detection import HangDetector, HangLimits, connects, unfinished
-from ddp_workbook.launcher.interrupts import run_uninterrupted
-from ddp_workbook.launcher.output import Printer
-from ddp_workbook.launcher.rank_environment import RankEnvironment, torchrun_line
-from ddp_workbook.launcher.rank_handle import RankHandle
-from ddp_workbook.launcher.rendezvous import loopback_store
-from ddp_workbook.network.launch_network import prepare_network
-from ddp_workbook.network.links import Network
+from manyranks.launcher.calls import Call, call_of
+from manyranks.launcher.hang_detection import HangDetector, HangLimits, connects, unfinished
+from manyranks.launcher.interrupts import run_uninterrupted
+from manyranks.launcher.output import Printer
+from manyranks.launcher.rank_environment import RankEnvironment, torchrun_line
+from manyranks.launcher.rank_handle import RankHandle
+from manyranks.launcher.rendezvous import loopback_store
+from manyranks.network.launch_network import prepare_network
+from manyranks.network.links import Network
 
 EXIT_GRACE_S = 2.0  # seconds for a rank to exit by itself after its worker returned
 FAILURE_SETTLE_S = 0.1  # seconds to see which other ranks failed

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TextIO
 
-from ddp_workbook.rank_colours import ansi, rank_colour
+from manyranks.rank_colours import ansi, rank_colour
 
 MOST_LINES = 2000  # shown of all ranks together; a page with more is slow and unread
 LAST_LINES = 20  # kept of the lines after those

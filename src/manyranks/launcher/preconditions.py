@@ -5,8 +5,8 @@ import multiprocessing
 import numbers
 import os
 
-from ddp_workbook.errors import LaunchRefused
-from ddp_workbook.launcher.limits import free_memory
+from manyranks.errors import LaunchRefused
+from manyranks.launcher.limits import free_memory
 
 RANK_MEMORY = 64 << 20  # bytes of its own that a rank with a group takes; it shares the rest
 DESCRIPTORS = 8  # open files that the kernel holds for one rank

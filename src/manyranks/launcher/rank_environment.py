@@ -10,9 +10,9 @@ from pathlib import Path
 
 import torch
 
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.limits import usable_cores
-from ddp_workbook.launcher.rendezvous import LOOPBACK
+from manyranks.launcher.calls import Call
+from manyranks.launcher.limits import usable_cores
+from manyranks.launcher.rendezvous import LOOPBACK
 
 LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
 MADE_TO_BE_RUN = re.compile(r"^if __name__ == .__main__.:", flags=re.M)

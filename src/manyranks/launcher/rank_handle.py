@@ -11,14 +11,14 @@ from typing import Any
 
 import psutil
 
-from ddp_workbook.diagnostics import exceptions
-from ddp_workbook.diagnostics.evidence import Evidence, Frame, Outcome, State
-from ddp_workbook.diagnostics.positions import megabytes
-from ddp_workbook.diagnostics.user_code import is_own
-from ddp_workbook.errors import TooLargeToSend
-from ddp_workbook.launcher import fork_server, framing, limits, rank_process, watchdog
-from ddp_workbook.launcher.output import Printer, RankOutput
-from ddp_workbook.launcher.workarounds import WithoutMain
+from manyranks.diagnostics import exceptions
+from manyranks.diagnostics.evidence import Evidence, Frame, Outcome, State
+from manyranks.diagnostics.positions import megabytes
+from manyranks.diagnostics.user_code import is_own
+from manyranks.errors import TooLargeToSend
+from manyranks.launcher import fork_server, framing, limits, rank_process, watchdog
+from manyranks.launcher.output import Printer, RankOutput
+from manyranks.launcher.workarounds import WithoutMain
 
 DRAIN = 0.5  # seconds at most to read what a rank wrote before it ended
 EXEC = 0.05  # seconds after which a program started by exec shows its command line

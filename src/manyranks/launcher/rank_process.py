@@ -27,14 +27,14 @@ import numpy
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.diagnostics import exceptions, flight_recorder, user_code
-from ddp_workbook.diagnostics.evidence import Frame, State
-from ddp_workbook.diagnostics.handled_errors import error_handled_by, thread_error_of
-from ddp_workbook.errors import MissingMainGuard
-from ddp_workbook.launcher import framing, serialization, workarounds
-from ddp_workbook.launcher.rendezvous import LaunchRendezvous
-from ddp_workbook.launcher.watchdog import die_with_the_kernel
-from ddp_workbook.network.emulation import emulate_if_configured
+from manyranks.diagnostics import exceptions, flight_recorder, user_code
+from manyranks.diagnostics.evidence import Frame, State
+from manyranks.diagnostics.handled_errors import error_handled_by, thread_error_of
+from manyranks.errors import MissingMainGuard
+from manyranks.launcher import framing, serialization, workarounds
+from manyranks.launcher.rendezvous import LaunchRendezvous
+from manyranks.launcher.watchdog import die_with_the_kernel
+from manyranks.network.emulation import emulate_if_configured
 
 STACKS_SIGNAL = getattr(signal, "SIGUSR1", None)
 importing_main = False  # True while a rank runs the script that launched it, to find the worker

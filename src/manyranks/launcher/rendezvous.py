@@ -12,7 +12,7 @@ from urllib.parse import urlparse
 import psutil
 import torch.distributed as dist
 
-from ddp_workbook.launcher.workarounds import no_name_lookups
+from manyranks.launcher.workarounds import no_name_lookups
 
 LOOPBACK = "127.0.0.1"
 HERE = {"localhost", LOOPBACK, "::1", "0.0.0.0", "::"}

@@ -19,7 +19,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NoReturn
 
-from ddp_workbook.errors import LaunchRefused
+from manyranks.errors import LaunchRefused
 
 RANKS_NAMES = (
     *("nproc_per_node", "nproc", "nprocs", "n_procs", "np", "num_procs", "num_processes"),

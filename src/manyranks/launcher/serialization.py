@@ -18,8 +18,8 @@ import numpy
 import torch
 from torch.storage import TypedStorage, UntypedStorage
 
-from ddp_workbook.errors import LaunchRefused, TooLargeToSend, Unsendable
-from ddp_workbook.launcher.calls import Call, RankPlaceholder
+from manyranks.errors import LaunchRefused, TooLargeToSend, Unsendable
+from manyranks.launcher.calls import Call, RankPlaceholder
 
 CELL = (
     "{what} `{name}` was defined in a notebook cell. A rank is a new process: it can import files, "

@@ -16,8 +16,8 @@ from typing import Any
 import torch.distributed as dist
 import torch.multiprocessing
 
-from ddp_workbook.diagnostics import user_code
-from ddp_workbook.launcher.calls import takes_rank_first
+from manyranks.diagnostics import user_code
+from manyranks.launcher.calls import takes_rank_first
 
 KEPT: list[dist.ProcessGroup] = []
 AGENT = "TORCHELASTIC_USE_AGENT_STORE"

@@ -6,7 +6,7 @@ Two kernels, or a kernel and an editor, may work in one folder. The ranks run a 
 import contextlib
 from pathlib import Path
 
-from ddp_workbook.diagnostics import user_code
+from manyranks.diagnostics import user_code
 
 CHANGED = (
     "{file} is not as this notebook wrote it: it was changed in an editor, or by another notebook. "

@@ -19,10 +19,10 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Work
 
-from ddp_workbook.network.emulated_work import EmulatedWork, Port
-from ddp_workbook.network.groups import Group, GroupCall
-from ddp_workbook.network.links import Network
-from ddp_workbook.network.operators import C10D, PEER, flat, size
+from manyranks.network.emulated_work import EmulatedWork, Port
+from manyranks.network.groups import Group, GroupCall
+from manyranks.network.links import Network
+from manyranks.network.operators import C10D, PEER, flat, size
 
 NETWORK, FOLDER = "WORKBOOK_NETWORK", "WORKBOOK_NETWORK_FOLDER"
 # operator -> the kind of call, by which `Network.seconds` knows it

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import Work
 
-from ddp_workbook.network.emulated_work import EmulatedWork, Port
-from ddp_workbook.network.entry_times import Entries
-from ddp_workbook.network.links import Network
+from manyranks.network.emulated_work import EmulatedWork, Port
+from manyranks.network.entry_times import Entries
+from manyranks.network.links import Network
 
 FROM_ROOT, TO_ROOT = ("broadcast", "scatter"), ("reduce", "gather")
 Post = Callable[[], tuple[list, Work]]  # starts gloo's call; its tensors, and its Work

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import torch
 
-from ddp_workbook.errors import LaunchRefused
-from ddp_workbook.network.emulation import FOLDER, NETWORK
-from ddp_workbook.network.links import Network, network
+from manyranks.errors import LaunchRefused
+from manyranks.network.emulation import FOLDER, NETWORK
+from manyranks.network.links import Network, network
 
 MEMORY = Path("/dev/shm")
 

@@ -12,8 +12,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import Self
 
-from ddp_workbook.errors import LaunchRefused
-from ddp_workbook.planning.hardware import (
+from manyranks.errors import LaunchRefused
+from manyranks.planning.hardware import (
     GBIT,
     INTER_NODE_LINKS,
     INTRA_NODE_LINKS,

@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 import torch
 
-from ddp_workbook.planning.decoder import DecoderShape
+from manyranks.planning.decoder import DecoderShape
 
 FLOAT, HALF = torch.float32, torch.bfloat16
 # The loss, in float32 numbers per token and word that exist at once in backward: the logits as

@@ -6,8 +6,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ddp_workbook.planning.decoder import GPT, DecoderShape, Experts, Latent
-from ddp_workbook.planning.sizes import PlanRefused, format_count
+from manyranks.planning.decoder import GPT, DecoderShape, Experts, Latent
+from manyranks.planning.sizes import PlanRefused, format_count
 
 # How configs spell a number. A refusal asks for the first name.
 NAMES = {

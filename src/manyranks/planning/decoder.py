@@ -1,14 +1,13 @@
-"""Decoder transformers as shapes of parameters: by name, by size, or from a `config.json`."""
+"""Decoder transformers as shapes of parameters, the published ones, and those of a size."""
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
-from ddp_workbook.planning.shards import Shape, Unit, Units, numel, of_each
-from ddp_workbook.planning.sizes import PlanRefused, format_count, parameter_count, squeezed
+from manyranks.planning.shards import Shape, Unit, Units, numel, of_each
+from manyranks.planning.sizes import format_count
 
 SMALLEST, LARGEST = 10**8, 2 * 10**12  # parameters
 
@@ -225,41 +224,6 @@ BY_SIZE = {
     "8B": "Llama 3 8B", "13B": "Llama 2 13B", "70B": "Llama 3 70B", "175B": "GPT-3 175B",
     "405B": "Llama 3 405B",
 }  # fmt: skip
-
-
-def decoder_shape(parameters: Any, fields: Mapping[str, Any] | None = None) -> DecoderShape:
-    """The shape for a name, a size or a config; `fields` are added to a config.
-
-    "70B", 70e9 and "Llama 3 70B" mean the published model; other sizes go to `of_size`. A config is
-    a DecoderShape, a mapping or object with the names of a Hugging Face `config.json`, or the path
-    of such a file. Raises PlanRefused for anything else, and for sizes below 0.1 or above 2,000
-    billion.
-    """
-    from ddp_workbook.planning.config import is_config, of_config
-
-    if is_config(parameters):
-        return of_config(parameters, fields or {})
-    if fields:
-        raise PlanRefused("fields are added to a config.json, and parameters is none.")
-    if isinstance(parameters, DecoderShape):
-        return parameters
-    if isinstance(parameters, str):
-        names = {squeezed(shape.name): shape for shape in PUBLISHED}
-        if squeezed(parameters) in names:
-            return names[squeezed(parameters)]
-        if any(letters in squeezed(parameters) for letters in ("llama", "gpt")):
-            known = ", ".join(shape.name for shape in PUBLISHED)
-            raise PlanRefused(f"parameters={parameters!r}: known by name are {known}.")
-    count = parameter_count(parameters)
-    for size, name in BY_SIZE.items():
-        if parameter_count(size) == count:
-            return next(shape for shape in PUBLISHED if shape.name == name)
-    if not SMALLEST <= count <= LARGEST:
-        hint = f' Did you mean "{count}B"?' if count <= 1000 else ""
-        raise PlanRefused(
-            f"parameters={parameters!r}: a plan is made for 0.1 B to 2,000 B parameters.{hint}"
-        )
-    return of_size(count)
 
 
 def of_size(parameters: int) -> DecoderShape:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from ddp_workbook.planning.shards import Units, numel, of_each, shard_numel, shard_of, zero_1_parts
+from manyranks.planning.shards import Units, numel, of_each, shard_numel, shard_of, zero_1_parts
 
 FLOAT, HALF = torch.float32, torch.bfloat16
 ADAMW = 2  # tensors of a parameter's size that it keeps: exp_avg and exp_avg_sq

@@ -11,8 +11,8 @@ from typing import NamedTuple
 import pandas as pd
 import torch
 
-from ddp_workbook.planning.formulas import FLOAT, Policy
-from ddp_workbook.planning.shards import Shape, Units, of_each, shard_of, zero_1_parts
+from manyranks.planning.formulas import FLOAT, Policy
+from manyranks.planning.shards import Shape, Units, of_each, shard_of, zero_1_parts
 
 MIB = 2**20
 FIRST_BUCKET = 1 * MIB  # dist._DEFAULT_FIRST_BUCKET_BYTES

@@ -8,12 +8,12 @@ from typing import Any
 
 import pandas as pd
 
-from ddp_workbook.planning import formulas
-from ddp_workbook.planning.activations import at_the_loss as saved_at_the_loss
-from ddp_workbook.planning.activations import in_backward
-from ddp_workbook.planning.decoder import DecoderShape, decoder_shape
-from ddp_workbook.planning.formulas import PARTS, MemoryEstimate, Pieces, Policy
-from ddp_workbook.planning.hardware import (
+from manyranks.planning import formulas
+from manyranks.planning.activations import at_the_loss as saved_at_the_loss
+from manyranks.planning.activations import in_backward
+from manyranks.planning.decoder import DecoderShape
+from manyranks.planning.formulas import PARTS, MemoryEstimate, Pieces, Policy
+from manyranks.planning.hardware import (
     COMPUTE_SHARE,
     GPUS,
     INTER_NODE_LINKS,
@@ -21,7 +21,7 @@ from ddp_workbook.planning.hardware import (
     LINK_SHARE,
     named,
 )
-from ddp_workbook.planning.messages import (
+from manyranks.planning.messages import (
     Message,
     ddp_messages,
     fsdp_messages,
@@ -29,7 +29,8 @@ from ddp_workbook.planning.messages import (
     tensor_messages,
     zero_1_messages,
 )
-from ddp_workbook.planning.settings import (
+from manyranks.planning.models import decoder_shape
+from manyranks.planning.settings import (
     ALIASES,
     CHECKPOINTS,
     MOST_GPUS,
@@ -42,8 +43,8 @@ from ddp_workbook.planning.settings import (
     shards_of,
     tensor_of,
 )
-from ddp_workbook.planning.shards import Units
-from ddp_workbook.planning.sizes import (
+from manyranks.planning.shards import Units
+from manyranks.planning.sizes import (
     format_bytes,
     format_count,
     format_gb,
@@ -52,7 +53,7 @@ from ddp_workbook.planning.sizes import (
     squeezed,
     whole_number,
 )
-from ddp_workbook.planning.speed import Cluster, call_seconds, flops
+from manyranks.planning.speed import Cluster, call_seconds, flops
 
 TIGHT = 0.9  # of the memory: the rest is for CUDA, NCCL and fragmentation
 SHORTEST = 512  # tokens; no shorter sequence is proposed

@@ -18,9 +18,9 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ddp_workbook.planning.hardware import MICROSECOND
-from ddp_workbook.planning.messages import Message
-from ddp_workbook.planning.speed import Cluster, bandwidth, call_seconds
+from manyranks.planning.hardware import MICROSECOND
+from manyranks.planning.messages import Message
+from manyranks.planning.speed import Cluster, bandwidth, call_seconds
 
 FORWARD = 1 / 3  # of the compute; backward takes two products for each one of forward
 # NCCL's tree, with the protocol that it prefers for buckets of some megabytes over NVLink (LL128):

@@ -4,13 +4,13 @@ from dataclasses import dataclass
 
 import torch
 
-from ddp_workbook.planning.activations import Saving
-from ddp_workbook.planning.decoder import DecoderShape, cut_by_tensor
-from ddp_workbook.planning.formulas import FLOAT, HALF, Policy
-from ddp_workbook.planning.hardware import GPUS, Gpu
-from ddp_workbook.planning.shards import Units
-from ddp_workbook.planning.sizes import PlanRefused, byte_count, whole_number
-from ddp_workbook.planning.speed import Cluster
+from manyranks.planning.activations import Saving
+from manyranks.planning.decoder import DecoderShape, cut_by_tensor
+from manyranks.planning.formulas import FLOAT, HALF, Policy
+from manyranks.planning.hardware import GPUS, Gpu
+from manyranks.planning.shards import Units
+from manyranks.planning.sizes import PlanRefused, byte_count, whole_number
+from manyranks.planning.speed import Cluster
 
 STRATEGIES = ("fully_shard", "HSDP", "DDP", "ZeRO-1")
 ALIASES = {"fsdp": "fully_shard", "fsdp2": "fully_shard", "zero3": "fully_shard"}

@@ -3,7 +3,7 @@
 import difflib
 import re
 
-from ddp_workbook.errors import WorkbookError
+from manyranks.errors import WorkbookError
 
 COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}

@@ -6,9 +6,9 @@ lower bound of a step.
 
 from dataclasses import dataclass
 
-from ddp_workbook.planning.decoder import DecoderShape
-from ddp_workbook.planning.hardware import CALL, LINK_SHARE, Link
-from ddp_workbook.planning.messages import Message
+from manyranks.planning.decoder import DecoderShape
+from manyranks.planning.hardware import CALL, LINK_SHARE, Link
+from manyranks.planning.messages import Message
 
 
 @dataclass(frozen=True)

@@ -6,11 +6,11 @@ from typing import Any
 
 import pandas as pd
 
-from ddp_workbook.launcher.calls import Call, call_of
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.network.links import Network
-from ddp_workbook.recording.dispatch_mode import RecordedWorker
-from ddp_workbook.recording.operations import FIELDS
+from manyranks.launcher.calls import Call, call_of
+from manyranks.launcher.launch import run_ranks
+from manyranks.network.links import Network
+from manyranks.recording.dispatch_mode import RecordedWorker
+from manyranks.recording.operations import FIELDS
 
 
 def record_collectives(

@@ -15,10 +15,10 @@ from typing import Any
 
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddp_workbook.diagnostics.user_code import is_own
-from ddp_workbook.launcher import serialization
-from ddp_workbook.network.operators import flat, size
-from ddp_workbook.recording.operations import LOCAL, NAMESPACES, operation_row, single_calls
+from manyranks.diagnostics.user_code import is_own
+from manyranks.launcher import serialization
+from manyranks.network.operators import flat, size
+from manyranks.recording.operations import LOCAL, NAMESPACES, operation_row, single_calls
 
 
 class RecordedWorker:

@@ -36,7 +36,7 @@ from torch.distributed._tools.mem_tracker import (
 from torch.distributed.fsdp._fully_shard._fsdp_param_group import FSDPParamGroup
 from torch.utils._pytree import tree_leaves
 
-from ddp_workbook.network.operators import OPS
+from manyranks.network.operators import OPS
 
 ROOT = "root"  # the unit of parameters that have no module of their own in common
 WRAPPERS = frozenset({"module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})

@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 from torch.distributed.distributed_c10d import _resolve_process_group
 
-from ddp_workbook.network.operators import OPS, PEER, flat, size
+from manyranks.network.operators import OPS, PEER, flat, size
 
 # The columns of one operation on one rank; the notebook's side adds rank and seq.
 FIELDS = ("group", "op", "peer", "shape", "dtype", "bytes", "received", "line")

@@ -11,9 +11,9 @@ import torch
 from torch.optim.optimizer import register_optimizer_step_post_hook
 from torch.profiler import ProfilerActivity
 
-from ddp_workbook.launcher import serialization
-from ddp_workbook.launcher.workarounds import stderr_without
-from ddp_workbook.network.emulated_work import record_completed_calls
+from manyranks.launcher import serialization
+from manyranks.launcher.workarounds import stderr_without
+from manyranks.network.emulated_work import record_completed_calls
 
 
 class ProfiledWorker:

@@ -11,15 +11,15 @@ from typing import Any
 import numpy
 import pandas as pd
 
-from ddp_workbook import figures
-from ddp_workbook.errors import LaunchRefused, WorkbookError
-from ddp_workbook.figures.palette import INK
-from ddp_workbook.files import write_atomically
-from ddp_workbook.launcher.calls import Call, call_of
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.network.links import Network
-from ddp_workbook.recording.profiled_worker import ProfiledWorker
-from ddp_workbook.recording.traces import (
+from manyranks import figures
+from manyranks.errors import LaunchRefused, WorkbookError
+from manyranks.figures.palette import INK
+from manyranks.files import write_atomically
+from manyranks.launcher.calls import Call, call_of
+from manyranks.launcher.launch import run_ranks
+from manyranks.network.links import Network
+from manyranks.recording.profiled_worker import ProfiledWorker
+from manyranks.recording.traces import (
     PARTS,
     Trace,
     bounds,

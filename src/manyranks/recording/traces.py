@@ -20,7 +20,7 @@ from typing import Any
 import numpy
 import pandas as pd
 
-from ddp_workbook.errors import WorkbookError
+from manyranks.errors import WorkbookError
 
 MAX_TRACE_BYTES = (
     400 * 2**20

@@ -19,9 +19,9 @@ from torch.utils.data import (
 )
 from torch.utils.data._utils import fetch
 
-from ddp_workbook.checkup.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
-from ddp_workbook.checkup.patches import Patches, unseen
-from ddp_workbook.checkup.training import TrainingObserver, torch_state
+from manyranks.script_doctor.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
+from manyranks.script_doctor.patches import Patches, unseen
+from manyranks.script_doctor.training import TrainingObserver, torch_state
 
 FETCHES = 6  # that are looked at in each process
 GENERATORS = (numpy.random.Generator, numpy.random.RandomState, random.Random, torch.Generator)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from ddp_workbook.checkup.facts import (
+from manyranks.script_doctor.facts import (
     LIKELY,
     NOTE,
     WRONG,

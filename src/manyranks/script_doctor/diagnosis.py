@@ -10,16 +10,16 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ddp_workbook.checkup.facts import NOTE, Facts, Finding, equal
-from ddp_workbook.checkup.notes import read_notes
-from ddp_workbook.checkup.observed_worker import Extent, ObservedWorker
-from ddp_workbook.checkup.rules import evaluate_rules
-from ddp_workbook.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
-from ddp_workbook.launcher.calls import Call, call_of
-from ddp_workbook.launcher.hang_detection import HangLimits
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.limits import usable_cores
-from ddp_workbook.network.links import Network
+from manyranks.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
+from manyranks.launcher.calls import Call, call_of
+from manyranks.launcher.hang_detection import HangLimits
+from manyranks.launcher.launch import run_ranks
+from manyranks.launcher.limits import usable_cores
+from manyranks.network.links import Network
+from manyranks.script_doctor.facts import NOTE, Facts, Finding, equal
+from manyranks.script_doctor.notes import read_notes
+from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
+from manyranks.script_doctor.rules import evaluate_rules
 
 IDLE = 20.0  # seconds in which nothing happens until a script counts as hung
 WIDTH = 96

@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 from torch.overrides import TorchFunctionMode
 
-from ddp_workbook.checkup.patches import Patches
+from manyranks.script_doctor.patches import Patches
 
 NOTHING = (
     *("set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all"),

@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.diagnostics.user_code import is_own
+from manyranks.diagnostics.user_code import is_own
 
 CALLERS = 5  # lines of the reader that lead to a call, at most
 LARGE = 1 << 22  # bytes of a tensor above which a sample is hashed

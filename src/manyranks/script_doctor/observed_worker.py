@@ -8,13 +8,13 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from ddp_workbook.checkup.data import LoaderObserver
-from ddp_workbook.checkup.fake_cuda import cpu_for_gpus
-from ddp_workbook.checkup.notes import Notes
-from ddp_workbook.checkup.patches import Patches
-from ddp_workbook.checkup.redirection import Redirection
-from ddp_workbook.checkup.training import EnoughSeen, TrainingObserver
-from ddp_workbook.diagnostics.user_code import is_own
+from manyranks.diagnostics.user_code import is_own
+from manyranks.script_doctor.data import LoaderObserver
+from manyranks.script_doctor.fake_cuda import cpu_for_gpus
+from manyranks.script_doctor.notes import Notes
+from manyranks.script_doctor.patches import Patches
+from manyranks.script_doctor.redirection import Redirection
+from manyranks.script_doctor.training import EnoughSeen, TrainingObserver
 
 
 @dataclass(frozen=True)

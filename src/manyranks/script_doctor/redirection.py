@@ -17,8 +17,8 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.checkup.notes import Notes, lines
-from ddp_workbook.checkup.patches import Patches
+from manyranks.script_doctor.notes import Notes, lines
+from manyranks.script_doctor.patches import Patches
 
 WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 FREE = ("/dev/", "/proc/", "/sys/")

@@ -3,8 +3,8 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from ddp_workbook.checkup import data_rules, gradient_rules
-from ddp_workbook.checkup.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
+from manyranks.script_doctor import data_rules, gradient_rules
+from manyranks.script_doctor.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
 
 HANGS = "09_when_it_hangs"
 UNUSED = "Expected to have finished reduction"

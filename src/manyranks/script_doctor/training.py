@@ -19,8 +19,9 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
-from ddp_workbook.checkup.losses import loss_divisor
-from ddp_workbook.checkup.notes import (
+from manyranks.recording.dispatch_mode import Recorder
+from manyranks.script_doctor.losses import loss_divisor
+from manyranks.script_doctor.notes import (
     Notes,
     digest,
     hashes,
@@ -29,8 +30,7 @@ from ddp_workbook.checkup.notes import (
     row_hashes,
     tensors_in,
 )
-from ddp_workbook.checkup.patches import Inside, Patches, unseen
-from ddp_workbook.recording.dispatch_mode import Recorder
+from manyranks.script_doctor.patches import Inside, Patches, unseen
 
 WRITES = 40  # writes to parameters that are noted, at most
 

@@ -14,7 +14,7 @@ import torch
 from ddp_workbook import RankFailed, launch
 from ddp_workbook.chapters import checkpoint_and_recover
 from ddp_workbook.chapters.checkpointing import FORMAT, MAX_SAVES, Checkpointer, is_whole
-from ddp_workbook.digits import TrainingResult
+from ddp_workbook.chapters.digits import TrainingResult
 from ddp_workbook.experiments.checkpoint_and_recover.elastic import TRACED_TRAINING
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import killed

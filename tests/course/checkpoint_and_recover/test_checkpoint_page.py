@@ -7,7 +7,6 @@ import time
 import numpy as np
 import pytest
 
-from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.checkpoint_and_recover import (
     graceful_stop,
     killed_ranks,
@@ -16,7 +15,8 @@ from ddp_workbook.experiments.checkpoint_and_recover import (
     traced_training,
     what_to_save,
 )
-from ddp_workbook.launcher.launch import launch
+from manyranks.errors import RankFailed
+from manyranks.launcher.launch import launch
 from tests.leaks import no_rank_left, wait_until  # noqa: F401 (a fixture)
 
 

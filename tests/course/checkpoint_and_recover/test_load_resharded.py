@@ -1,7 +1,7 @@
 """load_resharded: an answer that fails only on a rank without rows, where it is told why."""
 
-from ddp_workbook.exercises.judging.catalogue import find
-from ddp_workbook.exercises.judging.judge import examine
+from ddp_workbook.judging.catalogue import find
+from ddp_workbook.judging.judge import examine
 from tests.attempts import attempts_in_a_folder  # noqa: F401 (a fixture)
 
 IMPORTS = "import torch\nimport torch.distributed as dist\n\n"

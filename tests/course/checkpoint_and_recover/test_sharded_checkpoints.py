@@ -8,7 +8,7 @@ import torch
 from torch.distributed.checkpoint import FileSystemReader
 
 from ddp_workbook import launch, recorded
-from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.experiments.checkpoint_and_recover import sharded
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import sharded_states

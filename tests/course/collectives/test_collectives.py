@@ -11,10 +11,10 @@ from matplotlib.text import Text
 
 from ddp_workbook import launch
 from ddp_workbook.chapters import collectives
-from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.errors import RankFailed
+from ddp_workbook.chapters.digits import DigitsMLP
 from ddp_workbook.experiments.collectives import before_and_after, calls, completion, every_call
-from ddp_workbook.recording.collectives import record_collectives
+from manyranks.errors import RankFailed
+from manyranks.recording.collectives import record_collectives
 from tests.workers import collectives_workers as workers
 
 # The worker

@@ -9,7 +9,6 @@ import pytest
 import torch
 
 from ddp_workbook import launch
-from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.collectives import (
     before_and_after,
     completion,
@@ -20,8 +19,9 @@ from ddp_workbook.experiments.collectives import (
     overlap,
     ring,
 )
-from ddp_workbook.figures.slider import WIDGET, stepper
-from ddp_workbook.figures.style import Picture
+from manyranks.errors import RankFailed
+from manyranks.figures.slider import WIDGET, stepper
+from manyranks.figures.style import Picture
 from tests.hang_proofs import hang_of
 from tests.workers import collectives_workers as workers
 from tools.set_up import ROOT

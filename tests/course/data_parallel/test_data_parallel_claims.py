@@ -10,7 +10,7 @@ import torch
 from torch import nn
 
 from ddp_workbook.chapters import data_parallel, single_process
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from tools.set_up import ROOT
 
 FOUR = [torch.device("cpu")] * 4

@@ -4,11 +4,11 @@ import pandas as pd
 import pytest
 import torch
 
-from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
-from ddp_workbook.digits import DigitsMLP
+from ddp_workbook.chapters.digits import DigitsMLP
 from ddp_workbook.experiments.data_parallel import gil, memory, one_step, timeline, weighting
 from ddp_workbook.experiments.data_parallel.step_times import Size
+from manyranks import figures
 
 THIRDS = [3, 3, 3, 1]
 

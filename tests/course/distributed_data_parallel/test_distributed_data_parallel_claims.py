@@ -9,10 +9,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from ddp_workbook import figures, launch, speed_up, step_time_plot, summary
+from ddp_workbook import launch, speed_up, step_time_plot, summary
 from ddp_workbook.chapters import distributed_data_parallel
-from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.errors import RankFailed
+from ddp_workbook.chapters.digits import DigitsMLP
 from ddp_workbook.experiments.distributed_data_parallel import (
     accumulation,
     autocast,
@@ -24,7 +23,9 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     step_times,
     straggler,
 )
-from ddp_workbook.recording.collectives import record_collectives
+from manyranks import figures
+from manyranks.errors import RankFailed
+from manyranks.recording.collectives import record_collectives
 from tests.picture_text import words
 from tests.workers import ddp_claims as workers
 from tools.set_up import ROOT

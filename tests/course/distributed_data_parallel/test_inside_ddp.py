@@ -9,11 +9,8 @@ import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import launch
-from ddp_workbook.diagnostics.report import how_it_ended
-from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.exercises import bucketed_average
-from ddp_workbook.exercises.judging.advice import for_failure
+from ddp_workbook.chapters.digits import DigitsMLP
+from ddp_workbook.exercises.distributed_data_parallel import bucketed_average
 from ddp_workbook.experiments import arguments
 from ddp_workbook.experiments.distributed_data_parallel import constructor, hooks, messages
 from ddp_workbook.experiments.distributed_data_parallel.hooks import Backward
@@ -25,7 +22,10 @@ from ddp_workbook.experiments.distributed_data_parallel.messages import (
     STATE,
     Message,
 )
-from ddp_workbook.recording.collectives import record_collectives, run_and_record
+from ddp_workbook.judging.advice import for_failure
+from manyranks.diagnostics.report import how_it_ended
+from manyranks.errors import RankFailed
+from manyranks.recording.collectives import record_collectives, run_and_record
 from tests.workers import ddp_claims as workers
 
 pytestmark = pytest.mark.push("claims of further pages")

@@ -12,7 +12,7 @@ import torch.distributed as dist
 
 from ddp_workbook.experiments import print_environment
 from ddp_workbook.experiments.distributed_data_parallel import launchers
-from ddp_workbook.launcher.rendezvous import free_port
+from manyranks.launcher.rendezvous import free_port
 from tests.workers import ddp_claims as workers
 
 pytestmark = pytest.mark.push("claims of further pages")

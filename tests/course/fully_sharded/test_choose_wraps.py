@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 import torch
 
-from ddp_workbook.exercises.choose_wraps import CASES, choose_wraps
+from ddp_workbook.exercises.fully_sharded.choose_wraps import CASES, choose_wraps
 
 pytestmark = pytest.mark.push("claims of further pages")
 

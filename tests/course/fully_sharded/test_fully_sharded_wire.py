@@ -6,13 +6,13 @@ import re
 import pytest
 
 from ddp_workbook import launch, show_code
+from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.chapters.fully_sharded_by_hand import Unit, shard
-from ddp_workbook.digits import DigitsTransformer
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import by_hand, memory, step
 from ddp_workbook.experiments.fully_sharded.memory import AS_ONE, BY_BLOCK, BY_HAND, DDP, RING
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
 from ddp_workbook.experiments.fully_sharded.step import FULL, moments_of_a_step
+from manyranks.errors import WorkbookError
 from tests.workers.from_meta import sharded_from_meta
 from tests.workers.fsdp1 import with_fsdp1
 from tools.set_up import ROOT

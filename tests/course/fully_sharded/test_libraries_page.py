@@ -10,9 +10,9 @@ import nbformat
 import pytest
 import torch
 
-from ddp_workbook.digits import DigitsTransformer, furthest
+from ddp_workbook.chapters.digits import DigitsTransformer, furthest
 from ddp_workbook.experiments.fully_sharded import libraries, loops, pretrained
-from ddp_workbook.launcher.launch import launch
+from manyranks.launcher.launch import launch
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import other_libraries
 from tools import book

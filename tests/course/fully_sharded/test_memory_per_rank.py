@@ -2,9 +2,9 @@
 
 import pytest
 
-from ddp_workbook.digits import DigitsTransformer
-from ddp_workbook.exercises.memory_per_rank import CASES, DIGITS, KEYS, Measured
-from ddp_workbook.launcher.launch import launch
+from ddp_workbook.chapters.digits import DigitsTransformer
+from ddp_workbook.exercises.fully_sharded.memory_per_rank import CASES, DIGITS, KEYS, Measured
+from manyranks.launcher.launch import launch
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.held_by_strategies import held_by
 

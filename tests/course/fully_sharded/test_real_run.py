@@ -16,8 +16,8 @@ import torch
 from ddp_workbook import launch
 from ddp_workbook.chapters import fully_sharded_real_run as program
 from ddp_workbook.chapters.fully_sharded_real_run import Settings
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import real_run
+from manyranks.errors import WorkbookError
 
 pytestmark = pytest.mark.push("claims of further pages")
 

@@ -4,9 +4,9 @@ import pytest
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import RankFailed, RanksHung, launch
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.exercises.compress_gradients import compress_gradients
+from ddp_workbook.exercises.make_it_fast.compress_gradients import compress_gradients
 from ddp_workbook.experiments.make_it_fast import fewer_bytes, ladder
 
 pytestmark = pytest.mark.push("claims of further pages")

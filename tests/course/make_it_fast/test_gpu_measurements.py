@@ -6,8 +6,8 @@ import pandas as pd
 import pytest
 import torch
 
+from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.chapters.fully_sharded_real_run import Settings
-from ddp_workbook.digits import DigitsTransformer
 from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.data_parallel.step_times import Size
 

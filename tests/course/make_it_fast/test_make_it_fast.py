@@ -11,7 +11,7 @@ import torch.nn.functional as F
 
 from ddp_workbook import RankFailed, launch, record_collectives, text_table
 from ddp_workbook.chapters import make_it_fast, single_process
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, furthest
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, furthest
 from ddp_workbook.experiments.make_it_fast import (
     ladder,
     local_sgd,
@@ -21,9 +21,9 @@ from ddp_workbook.experiments.make_it_fast import (
     sharded,
     step_breakdown,
 )
-from ddp_workbook.network.links import Network, network
-from ddp_workbook.planning.hardware import GBIT
-from ddp_workbook.recording.traces import bounds
+from manyranks.network.links import Network, network
+from manyranks.planning.hardware import GBIT
+from manyranks.recording.traces import bounds
 from tests.workers.make_it_fast_workers import one_sharded_step, steps_of_ddp
 
 RUN = {"epochs": 1, "batch_size": 100, "width": 32, "depth": 2}  # the last batch has 97 rows

@@ -8,10 +8,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from ddp_workbook.exercises import fix_job_script as exercise
-from ddp_workbook.exercises.judging import directives, job_scripts
-from ddp_workbook.exercises.judging.catalogue import Exercise
-from ddp_workbook.exercises.judging.directives import JobRequest, Refused
+from ddp_workbook.exercises.many_machines import fix_job_script as exercise
+from ddp_workbook.judging import directives, job_scripts
+from ddp_workbook.judging.catalogue import Exercise
+from ddp_workbook.judging.directives import JobRequest, Refused
 from tests.clusters.slurm import Slurm
 from tests.leaks import wait_until
 

@@ -20,8 +20,8 @@ from torch.distributed.run import get_args_parser
 
 from benchmarks.traces import wait_until
 from ddp_workbook.chapters import single_process
-from ddp_workbook.exercises.judging.directives import parse_qsub, parse_request
-from ddp_workbook.results import read_results
+from ddp_workbook.chapters.results import read_results
+from ddp_workbook.judging.directives import parse_qsub, parse_request
 from tests.clusters.slurm import Slurm
 from tools.set_up import ROOT
 
@@ -406,7 +406,7 @@ ON_EVERY_RANK = """
 import os
 from pathlib import Path
 from ddp_workbook.chapters import distributed_data_parallel, single_process
-from ddp_workbook.training_run import run
+from ddp_workbook.chapters.training_run import run
 
 def train(epochs=1, batch_size=64, width=64, depth=1):
     trained = distributed_data_parallel.train(epochs, batch_size, width, depth)

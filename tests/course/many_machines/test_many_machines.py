@@ -20,13 +20,13 @@ from torch.distributed.elastic.rendezvous.dynamic_rendezvous import RendezvousTi
 
 from ddp_workbook import show_code
 from ddp_workbook.chapters import many_machines
-from ddp_workbook.errors import LaunchRefused, WorkbookError
-from ddp_workbook.exercises.judging.catalogue import find
+from ddp_workbook.chapters.results import COLUMNS, read_results
 from ddp_workbook.experiments.many_machines import jobs, launchers, rendezvous_faults, scaling
-from ddp_workbook.launcher.agents import AgentRun, Line, error_of, parse_line, run_agents
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.launcher.rendezvous import free_port
-from ddp_workbook.results import COLUMNS, read_results
+from ddp_workbook.judging.catalogue import find
+from manyranks.errors import LaunchRefused, WorkbookError
+from manyranks.launcher.agents import AgentRun, Line, error_of, parse_line, run_agents
+from manyranks.launcher.launch import launch
+from manyranks.launcher.rendezvous import free_port
 from tests.leaks import no_rank_left, wait_until  # noqa: F401 (a fixture)
 
 WAIT = """

@@ -19,10 +19,10 @@ import pandas as pd
 import pytest
 
 from ddp_workbook.experiments.many_machines.costs import Workload, slowest_ranks, timings_of_rank
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.network.links import Network
-from ddp_workbook.planning.scaling import Job, predict_step
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.launch import run_ranks
+from manyranks.network.links import Network
+from manyranks.planning.scaling import Job, predict_step
 from tests.clusters.hosts import Hosts
 from tests.clusters.shaped_ranks import CHECKOUT, MBIT, Form, Ranks
 from tests.shaped_links import Links, fit_links

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.exercises.judging import set_order, torchrun
-from ddp_workbook.exercises.judging.torchrun import Reason, Unreadable
-from ddp_workbook.exercises.torchrun_line import on_host_of_its_own, torchrun_line
+from ddp_workbook.exercises.many_machines.torchrun_line import on_host_of_its_own, torchrun_line
+from ddp_workbook.judging import set_order, torchrun
+from ddp_workbook.judging.torchrun import Reason, Unreadable
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 LINE = "--nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=a:29500 --rdzv-id=7"

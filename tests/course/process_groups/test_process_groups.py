@@ -17,10 +17,10 @@ from torch.distributed.run import get_args_parser
 
 from ddp_workbook import launch
 from ddp_workbook.chapters import process_groups, single_process
-from ddp_workbook.errors import RanksHung, WorkbookError
 from ddp_workbook.experiments.process_groups import groups, meshes, nodes, one_rank, rendezvous
-from ddp_workbook.launcher.rendezvous import free_port
-from ddp_workbook.recording.collectives import record_collectives
+from manyranks.errors import RanksHung, WorkbookError
+from manyranks.launcher.rendezvous import free_port
+from manyranks.recording.collectives import record_collectives
 from tests.hang_proofs import hang_of
 from tests.workers import process_groups_workers as workers
 from tools.set_up import ROOT

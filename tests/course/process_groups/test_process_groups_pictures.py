@@ -4,10 +4,10 @@ import json
 
 import pandas as pd
 import pytest
-from ddp_workbook.experiments.process_groups.rendezvous import StoreEvent
 
 from ddp_workbook.experiments.process_groups import meshes, nodes, one_rank, rendezvous
-from ddp_workbook.rank_colours import rank_colour
+from ddp_workbook.experiments.process_groups.rendezvous import StoreEvent
+from manyranks.rank_colours import rank_colour
 from tests.picture_text import words
 
 

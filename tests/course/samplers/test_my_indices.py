@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from torch.utils.data import DistributedSampler
 
-from ddp_workbook.exercises.judging import in_rank
-from ddp_workbook.exercises.my_indices import my_indices
-from ddp_workbook.exercises.resume_indices import resume_indices
+from ddp_workbook.exercises.samplers.my_indices import my_indices
+from ddp_workbook.exercises.samplers.resume_indices import resume_indices
+from ddp_workbook.judging import in_rank
 
 FEW = 500  # generated cases
 FLAGS = list(product((True, False), repeat=2))

@@ -5,21 +5,21 @@ import xml.etree.ElementTree as ET
 import pytest
 import torch
 import torch.distributed as dist
-from ddp_workbook.experiments.samplers.assignments import assignment_plot, owners_plot, sample_table
-from ddp_workbook.experiments.samplers.uneven_inputs import steps_with_join
 from matplotlib.patches import FancyBboxPatch
 from matplotlib.text import Text
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook import launch
 from ddp_workbook.chapters import samplers
-from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.digits import accuracy as accuracy_of_one_process
-from ddp_workbook.errors import RankFailed
+from ddp_workbook.chapters.digits import DigitsMLP
+from ddp_workbook.chapters.digits import accuracy as accuracy_of_one_process
+from ddp_workbook.experiments.samplers.assignments import assignment_plot, owners_plot, sample_table
 from ddp_workbook.experiments.samplers.pinning import PINNING_ALT, pinning_plot
-from ddp_workbook.figures.palette import INK
-from ddp_workbook.rank_colours import rank_colour
-from ddp_workbook.recording.collectives import run_and_record
+from ddp_workbook.experiments.samplers.uneven_inputs import steps_with_join
+from manyranks.errors import RankFailed
+from manyranks.figures.palette import INK
+from manyranks.rank_colours import rank_colour
+from manyranks.recording.collectives import run_and_record
 from tests.picture_text import words
 from tests.workers import samplers_workers as workers
 from tools.set_up import ROOT

@@ -8,8 +8,8 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import DataLoader, DistributedSampler, WeightedRandomSampler
 
-from ddp_workbook import figures, launch
-from ddp_workbook.digits import DATA
+from ddp_workbook import launch
+from ddp_workbook.chapters.digits import DATA
 from ddp_workbook.experiments.samplers import (
     evaluation,
     index_sharding,
@@ -20,6 +20,7 @@ from ddp_workbook.experiments.samplers import (
     shuffling,
     uneven_inputs,
 )
+from manyranks import figures
 from tests.workers import samplers_workers
 
 # The core page

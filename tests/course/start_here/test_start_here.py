@@ -6,8 +6,7 @@ import nbformat
 import pytest
 
 from ddp_workbook import launch
-from ddp_workbook.diagnostics import advice
-from ddp_workbook.experiments.start_here import (
+from ddp_workbook.experiments.start_here.first_sum import (
     DIES,
     LATE,
     OTHER,
@@ -17,6 +16,7 @@ from ddp_workbook.experiments.start_here import (
     one_sum_plot,
     play_sum,
 )
+from manyranks.diagnostics import advice
 from tests.cells import python_of
 from tools import book
 from tools.set_up import ROOT
@@ -64,7 +64,7 @@ PRETEND = """import os, sys
 os.environ["PYTHONPATH"] = {root!r}  # for the fork server
 sys.path.insert(0, {root!r})
 from ddp_workbook import launch
-from ddp_workbook.launcher import fork_server
+from manyranks.launcher import fork_server
 fork_server.preload("tests.workers.visible_gpu")
 from tests.workers import visible_gpu
 launch(visible_gpu.without_a_backend, ranks=2)"""

@@ -3,17 +3,17 @@
 import pytest
 import torch
 import torch.distributed as dist
-from ddp_workbook.experiments.when_it_hangs.faulty_programs import FAULTY_PROGRAMS
-from ddp_workbook.launcher.hang_detection import HangLimits
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import RanksHung
 from ddp_workbook.chapters import when_it_hangs
 from ddp_workbook.experiments.when_it_hangs import late_rank, stacks_and_dumps, symptoms
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.testing import on_ranks
+from ddp_workbook.experiments.when_it_hangs.faulty_programs import FAULTY_PROGRAMS
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.hang_detection import HangLimits
+from manyranks.launcher.launch import run_ranks
+from manyranks.testing import on_ranks
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 HANGS = "BCDEFG"

@@ -15,10 +15,10 @@ import pandas as pd
 import pytest
 from matplotlib.figure import Figure
 
-from ddp_workbook import figures, rank_colours
-from ddp_workbook.figures import palette
-from ddp_workbook.figures.style import Picture
-from ddp_workbook.recording.timing import speed_up
+from manyranks import figures, rank_colours
+from manyranks.figures import palette
+from manyranks.figures.style import Picture
+from manyranks.recording.timing import speed_up
 from tests.picture_text import words
 
 ALT = 'Two bars: "one" takes 3 ms & <two> 4 ms. Nothing else is to be seen.'
@@ -209,7 +209,7 @@ def test_a_saved_svg_says_what_it_shows(tmp_path):
 
 def test_equal_figures_give_equal_bytes_in_another_process(tmp_path):
     code = (
-        "import sys; from tests.workbench.figures.test_pictures import *; "
+        "import sys; from tests.manyranks.figures.test_pictures import *; "
         "Picture(figure(), ALT).save(sys.argv[1]); "
         "figures.step_time_plot(timings()).save(sys.argv[2])"
     )

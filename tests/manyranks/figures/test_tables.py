@@ -8,8 +8,8 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from ddp_workbook import text_table
-from ddp_workbook.notebook.display import RankValues, show_frames
-from ddp_workbook.notebook.pages import all_pages, load, source
+from ddp_workbook.page.display import RankValues, show_frames
+from ddp_workbook.page.pages import all_pages, load, source
 
 
 def test_a_text_table_has_no_empty_header_and_keeps_every_word():

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import psutil
 import pytest
-from ddp_workbook.diagnostics.handled_errors import HandledError
 
-from ddp_workbook.diagnostics import advice, user_code
-from ddp_workbook.diagnostics.evidence import State
-from ddp_workbook.diagnostics.positions import Position
-from ddp_workbook.errors import LaunchRefused, RankFailed, WorkbookError
-from ddp_workbook.launcher import launch as launch_module
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from manyranks.diagnostics import advice, user_code
+from manyranks.diagnostics.evidence import State
+from manyranks.diagnostics.handled_errors import HandledError
+from manyranks.diagnostics.positions import Position
+from manyranks.errors import LaunchRefused, RankFailed, WorkbookError
+from manyranks.launcher import launch as launch_module
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
 from tests.leaks import no_rank_left, pids_in  # noqa: F401
 from tests.workers import children, faults, missing, results
 

@@ -12,10 +12,10 @@ from ddp_workbook.chapters import (
     single_process,
 )
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
-from ddp_workbook.experiments.start_here import one_sum
-from ddp_workbook.launcher import rank_environment
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.collectives import record_collectives
+from ddp_workbook.experiments.start_here.first_sum import one_sum
+from manyranks.launcher import rank_environment
+from manyranks.launcher.launch import launch
+from manyranks.recording.collectives import record_collectives
 from tests.leaks import no_rank_left  # noqa: F401
 from tests.workers import one_gpu as workers
 

@@ -10,16 +10,16 @@ from pathlib import Path
 
 import pytest
 import torch
-from ddp_workbook.launcher.hang_detection import HangDetector, HangLimits, required_stall_of_rank_s
 
-from ddp_workbook.diagnostics.evidence import Evidence, State
-from ddp_workbook.errors import HangUndecided, Proof, RankFailed, RanksHung
-from ddp_workbook.launcher import activity
-from ddp_workbook.launcher import launch as launching_of_ranks
-from ddp_workbook.launcher.activity import Reading, ThreadStats
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.rendezvous import loopback_store
+from manyranks.diagnostics.evidence import Evidence, State
+from manyranks.errors import HangUndecided, Proof, RankFailed, RanksHung
+from manyranks.launcher import activity
+from manyranks.launcher import launch as launching_of_ranks
+from manyranks.launcher.activity import Reading, ThreadStats
+from manyranks.launcher.calls import Call
+from manyranks.launcher.hang_detection import HangDetector, HangLimits, required_stall_of_rank_s
+from manyranks.launcher.launch import run_ranks
+from manyranks.launcher.rendezvous import loopback_store
 from tests.hang_proofs import warm  # noqa: F401 (a fixture)
 from tests.leaks import no_rank_left, wait_until  # noqa: F401
 from tests.workers import hanging_import, hangs, launching, standing

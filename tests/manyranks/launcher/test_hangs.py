@@ -7,14 +7,14 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from ddp_workbook.diagnostics import advice, report
-from ddp_workbook.diagnostics.evidence import Evidence, State
-from ddp_workbook.diagnostics.mismatches import Kind, mismatches
-from ddp_workbook.diagnostics.positions import position_from_stack
-from ddp_workbook.errors import Proof, RanksHung
-from ddp_workbook.launcher import launch as launch_module
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from manyranks.diagnostics import advice, report
+from manyranks.diagnostics.evidence import Evidence, State
+from manyranks.diagnostics.mismatches import Kind, mismatches
+from manyranks.diagnostics.positions import position_from_stack
+from manyranks.errors import Proof, RanksHung
+from manyranks.launcher import launch as launch_module
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
 from tests.hang_proofs import hang_of, warm  # noqa: F401 (warm is a fixture)
 from tests.leaks import no_rank_left  # noqa: F401
 from tests.workers import hanging_import, hangs, launching

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.launcher import fork_server
-from ddp_workbook.launcher.interrupts import run_uninterrupted
-from ddp_workbook.launcher.launch import launch
+from manyranks.errors import RankFailed
+from manyranks.launcher import fork_server
+from manyranks.launcher.interrupts import run_uninterrupted
+from manyranks.launcher.launch import launch
 from tests.leaks import alive, wait_until
 from tests.workers import in_kernels
 

@@ -12,7 +12,7 @@ from tests.leaks import alive, wait_until
 
 pytestmark = pytest.mark.memory  # a kernel and its ranks
 
-START = "from ddp_workbook.launcher.launch import launch\nfrom tests.workers import in_kernels\n"
+START = "from manyranks.launcher.launch import launch\nfrom tests.workers import in_kernels\n"
 DEADLOCK = "launch(in_kernels.deadlock, {folder!r}, ranks={ranks}, timeout=100)"
 
 
@@ -32,7 +32,7 @@ class Digit:
 def train(rank):
     pass
 
-from ddp_workbook.launcher import fork_server
+from manyranks.launcher import fork_server
 for worker, args in ((train, ()), (in_kernels.deadlock, (Digit(),)), (lambda: 1, ())):
     try:
         launch(worker, *args, ranks=2)
@@ -107,9 +107,7 @@ def test_two_interrupts_in_a_row_leave_nothing_either(shared):
 
 @pytest.mark.push("pages in a kernel")
 def test_interrupt_while_the_fork_server_still_imports_torch(kernel):
-    kernel.run(
-        "from ddp_workbook.launcher.launch import launch\nfrom tests.workers import in_kernels"
-    )
+    kernel.run("from manyranks.launcher.launch import launch\nfrom tests.workers import in_kernels")
     request = kernel.send("launch(in_kernels.total, ranks=2)")
     assert wait_until(lambda: len(kernel.below()) >= 2)
     time.sleep(0.2)

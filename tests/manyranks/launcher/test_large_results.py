@@ -13,12 +13,12 @@ import numpy
 import pytest
 import torch
 
-from ddp_workbook.diagnostics import advice
-from ddp_workbook.errors import LaunchInterrupted, RankFailed, RanksHung
-from ddp_workbook.launcher import framing, limits, serialization
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.fork_server import CONTEXT
-from ddp_workbook.launcher.launch import run_ranks
+from manyranks.diagnostics import advice
+from manyranks.errors import LaunchInterrupted, RankFailed, RanksHung
+from manyranks.launcher import framing, limits, serialization
+from manyranks.launcher.calls import Call
+from manyranks.launcher.fork_server import CONTEXT
+from manyranks.launcher.launch import run_ranks
 from tests.leaks import no_rank_left, wait_until  # noqa: F401
 from tests.workers import results
 

@@ -12,10 +12,10 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.launcher import fork_server, rank_environment
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import launch, run_ranks
+from manyranks.errors import RankFailed
+from manyranks.launcher import fork_server, rank_environment
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import launch, run_ranks
 from tests.leaks import alive, no_rank_left, wait_until  # noqa: F401
 from tests.workers import contract, launching
 from tests.workers.torchrun_style import loader, mesh, plain, recorded
@@ -244,7 +244,7 @@ def test_all_ranks_get_gpus_or_none_does(monkeypatch):
 
 SCRIPT = """
 import sys
-from ddp_workbook.launcher.launch import launch
+from manyranks.launcher.launch import launch
 
 def worker(x):
     import os
@@ -307,7 +307,7 @@ def test_a_function_of_a_reloaded_module_still_runs(tmp_path, monkeypatch):
 
 def test_what_the_fork_server_loads_is_light():
     """The first launch waits for it; test_layout.py says which parts of ours it may import."""
-    code = "import sys, ddp_workbook.launcher.subreaper, ddp_workbook.launcher.rank_process; "
+    code = "import sys, manyranks.launcher.subreaper, manyranks.launcher.rank_process; "
     code += "print(*{name.split('.')[0] for name in sys.modules})"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     heavy = {"matplotlib", "pandas", "IPython", "ipywidgets", "pygments", "sympy"}

@@ -7,10 +7,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks import many_launches
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.launcher import fork_server
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
+from manyranks.errors import RankFailed
+from manyranks.launcher import fork_server
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
 from tests.hang_proofs import warm  # noqa: F401 (a fixture)
 from tests.leaks import descriptors, no_rank_left, threads, wait_until  # noqa: F401
 from tests.workers import faults, launching

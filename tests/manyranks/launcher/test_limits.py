@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from ddp_workbook.launcher import limits
+from manyranks.launcher import limits
 
 
 def test_cores_and_memory_of_a_container_are_its_own(tmp_path, monkeypatch):

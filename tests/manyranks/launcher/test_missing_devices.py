@@ -8,13 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.diagnostics import missing_requirements
-from ddp_workbook.diagnostics.gpu_needs import CLOCK, GUARD, NO_GRAPH, gpu_needs
-from ddp_workbook.diagnostics.launcher_needs import launcher_needs
-from ddp_workbook.diagnostics.source import Source, mended, read
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.launcher.calls import Call, call_of
-from ddp_workbook.launcher.launch import launch, run_ranks
+from manyranks.diagnostics import missing_requirements
+from manyranks.diagnostics.gpu_needs import CLOCK, GUARD, NO_GRAPH, gpu_needs
+from manyranks.diagnostics.launcher_needs import launcher_needs
+from manyranks.diagnostics.source import Source, mended, read
+from manyranks.errors import RankFailed
+from manyranks.launcher.calls import Call, call_of
+from manyranks.launcher.launch import launch, run_ranks
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import missing as worker
 
@@ -456,7 +456,7 @@ def test_lines_and_columns_are_those_of_the_compiler(text, tmp_path):
 
 
 def test_a_cell_of_ranks_is_read_although_its_last_line_is_kept(tmp_path, monkeypatch):
-    from ddp_workbook.notebook.cells import save_cell
+    from ddp_workbook.page.cells import save_cell
 
     monkeypatch.chdir(tmp_path)
     cell = save_cell("%%ranks 1", "import torch\ntorch.cuda.Event()\n1", bare=True)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from ddp_workbook.launcher.launch import launch
+from manyranks.launcher.launch import launch
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.pasted import spawn_style
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.diagnostics import advice
-from ddp_workbook.diagnostics.evidence import State
-from ddp_workbook.errors import LaunchRefused, RankFailed, RanksHung
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.launch import launch, run_ranks
-from ddp_workbook.recording.collectives import record_collectives
+from manyranks.diagnostics import advice
+from manyranks.diagnostics.evidence import State
+from manyranks.errors import LaunchRefused, RankFailed, RanksHung
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.launch import launch, run_ranks
+from manyranks.recording.collectives import record_collectives
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.pasted import parallel_styles, spawn_style
 from tools.set_up import ROOT

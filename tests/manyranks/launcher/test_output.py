@@ -9,10 +9,10 @@ import time
 import psutil
 import pytest
 
-from ddp_workbook.launcher import output
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.output import Printer, RankOutput
+from manyranks.launcher import output
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
+from manyranks.launcher.output import Printer, RankOutput
 from tests.leaks import no_rank_left  # noqa: F401
 from tests.workers import printing
 

@@ -5,7 +5,7 @@ import gc
 
 import pytest
 
-from ddp_workbook.source_tree import parse_source
+from manyranks.diagnostics.parsing import parse_source
 
 TEXT = "\n".join(
     f"def f{i}(a, b=(1, [2, 3])):\n    return [a + b for _ in range({i})]" for i in range(99)

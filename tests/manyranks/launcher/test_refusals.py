@@ -8,10 +8,10 @@ import numpy
 import pytest
 import torch
 
-from ddp_workbook.errors import LaunchRefused
-from ddp_workbook.launcher import fork_server, preconditions, serialization
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import launch, run_ranks
+from manyranks.errors import LaunchRefused
+from manyranks.launcher import fork_server, preconditions, serialization
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import launch, run_ranks
 from tests.workers import contract
 
 

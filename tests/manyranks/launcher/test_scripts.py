@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.errors import LaunchRefused, RankFailed
-from ddp_workbook.launcher.launch import launch
+from manyranks.errors import LaunchRefused, RankFailed
+from manyranks.launcher.launch import launch
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 

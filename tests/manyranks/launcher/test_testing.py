@@ -1,4 +1,4 @@
-"""`ddp_workbook.testing` in a project outside this tree, under pytest and pytest-xdist."""
+"""`manyranks.testing` in a project outside this tree, under pytest and pytest-xdist."""
 
 import os
 import re
@@ -16,8 +16,8 @@ import time
 import pytest
 import torch
 import torch.distributed as dist
-from ddp_workbook.errors import RankFailed, RanksHung
-from ddp_workbook.testing import equals_one_process, ranks
+from manyranks.errors import RankFailed, RanksHung
+from manyranks.testing import equals_one_process, ranks
 
 from my_training import gradient
 

@@ -5,10 +5,11 @@ import os
 from pathlib import Path
 
 import pytest
-from ddp_workbook.network.launch_network import MEMORY
 
-from ddp_workbook import errors, launch, record_collectives
-from ddp_workbook.network.links import PRESETS, Network, network
+from ddp_workbook import launch, record_collectives
+from manyranks import errors
+from manyranks.network.launch_network import MEMORY
+from manyranks.network.links import PRESETS, Network, network
 from tests.workers import network_workers as workers
 from tools.set_up import ROOT
 

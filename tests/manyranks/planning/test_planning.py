@@ -23,22 +23,23 @@ from torch.utils.checkpoint import (
 )
 
 from benchmarks import large_plan
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.fully_sharded import planning as on_page
 from ddp_workbook.experiments.fully_sharded.strategies import FAKE
 from ddp_workbook.experiments.one_gpu import group
-from ddp_workbook.planning import formulas, hardware, sizes
-from ddp_workbook.planning.activations import Saving, at_the_loss, of_loss, saved_by_block
-from ddp_workbook.planning.config import TYPES
-from ddp_workbook.planning.decoder import DecoderShape, decoder_shape, of_size
-from ddp_workbook.planning.formulas import Policy
-from ddp_workbook.planning.messages import Message, fsdp_messages, summed
-from ddp_workbook.planning.plan import estimate, plan, possible_changes
-from ddp_workbook.planning.settings import STRATEGIES
-from ddp_workbook.planning.shards import shard_numel, zero_1_parts
-from ddp_workbook.planning.sizes import PlanRefused
-from ddp_workbook.planning.speed import Cluster, call_seconds, flops
-from ddp_workbook.recording.memory import MemoryLedger
+from manyranks.errors import WorkbookError
+from manyranks.planning import formulas, hardware, sizes
+from manyranks.planning.activations import Saving, at_the_loss, of_loss, saved_by_block
+from manyranks.planning.config import TYPES
+from manyranks.planning.decoder import DecoderShape, of_size
+from manyranks.planning.formulas import Policy
+from manyranks.planning.messages import Message, fsdp_messages, summed
+from manyranks.planning.models import decoder_shape
+from manyranks.planning.plan import estimate, plan, possible_changes
+from manyranks.planning.settings import STRATEGIES
+from manyranks.planning.shards import shard_numel, zero_1_parts
+from manyranks.planning.sizes import PlanRefused
+from manyranks.planning.speed import Cluster, call_seconds, flops
+from manyranks.recording.memory import MemoryLedger
 from tests.commands import run
 from tests.workers.planning_workers import SMALL, TIED, Block, Decoder, on_fake_ranks
 from tools.set_up import ROOT

@@ -7,8 +7,8 @@ import pandas as pd
 import pytest
 
 from ddp_workbook.experiments.many_machines import costs, projection
-from ddp_workbook.planning.hardware import INTER_NODE_LINKS, INTRA_NODE_LINKS, named
-from ddp_workbook.planning.scaling import (
+from manyranks.planning.hardware import INTER_NODE_LINKS, INTRA_NODE_LINKS, named
+from manyranks.planning.scaling import (
     Job,
     Ring,
     TwoLevels,
@@ -21,7 +21,7 @@ from ddp_workbook.planning.scaling import (
     turning_point,
     weak_scaling,
 )
-from ddp_workbook.planning.speed import Cluster
+from manyranks.planning.speed import Cluster
 from tests.shaped_links import Links, fit_links
 
 RING = Ring(alpha=20e-6, beta=1e-9)

@@ -8,13 +8,13 @@ import torch
 from torch import nn
 from torch.distributed.fsdp import MixedPrecisionPolicy
 
-from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.fully_sharded import ledger as experiment
 from ddp_workbook.experiments.fully_sharded import strategies
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.planning import formulas
-from ddp_workbook.recording.memory import MemoryLedger, Moment
+from manyranks.launcher.launch import launch
+from manyranks.planning import formulas
+from manyranks.recording.memory import MemoryLedger, Moment
 from tests.workers import ledger as workers
 
 FLOAT = 4  # bytes

@@ -5,9 +5,9 @@ from pathlib import Path
 import pandas as pd
 import pytest
 
-from ddp_workbook.errors import LaunchRefused, RankFailed
-from ddp_workbook.recording.collectives import record_collectives, run_and_record
-from ddp_workbook.recording.operations import FIELDS, single_calls
+from manyranks.errors import LaunchRefused, RankFailed
+from manyranks.recording.collectives import record_collectives, run_and_record
+from manyranks.recording.operations import FIELDS, single_calls
 from tests.workers import recorder_workers as workers
 
 COLUMNS = ["rank", "seq", *FIELDS]

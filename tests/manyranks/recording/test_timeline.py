@@ -7,9 +7,10 @@ import json
 import numpy
 import pytest
 
-from ddp_workbook import errors, timeline, timeline_of_files
-from ddp_workbook.recording import traces
-from ddp_workbook.recording.timeline import Straggler, timeline_of
+from ddp_workbook import timeline, timeline_of_files
+from manyranks import errors
+from manyranks.recording import traces
+from manyranks.recording.timeline import Straggler, timeline_of
 from tests.commands import run
 from tests.workers import timeline_workers as workers
 

@@ -10,9 +10,9 @@ import pandas as pd
 import pytest
 import torch
 
-from ddp_workbook.notebook import machine
-from ddp_workbook.recording import timing
-from ddp_workbook.recording.timing import compare, speed_up, summary, time_step
+from ddp_workbook.page import machine
+from manyranks.recording import timing
+from manyranks.recording.timing import compare, speed_up, summary, time_step
 
 FRAME = pd.DataFrame(
     [

@@ -13,16 +13,16 @@ import time
 from pathlib import Path
 
 import pytest
-from ddp_workbook.checkup.observed_worker import Extent, ObservedWorker
 
-from ddp_workbook.checkup.diagnosis import diagnosis_of, doctor
-from ddp_workbook.checkup.facts import Facts
-from ddp_workbook.checkup.notes import read_notes
-from ddp_workbook.errors import LaunchRefused
-from ddp_workbook.launcher.calls import Call, call_of
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.notebook import pages
+from ddp_workbook.page import pages
 from ddp_workbook.program.new import write
+from manyranks.errors import LaunchRefused
+from manyranks.launcher.calls import Call, call_of
+from manyranks.launcher.launch import run_ranks
+from manyranks.script_doctor.diagnosis import diagnosis_of, doctor
+from manyranks.script_doctor.facts import Facts
+from manyranks.script_doctor.notes import read_notes
+from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tools.set_up import ROOT
 
@@ -278,7 +278,7 @@ optimizer = torch.optim.AdamW(model.parameters())
 
 
 def test_each_finding_names_a_page_that_is_there():
-    sources = (ROOT / "src/ddp_workbook/checkup").glob("*.py")
+    sources = (ROOT / "src/manyranks/script_doctor").glob("*.py")
     named = {page for one in sources for page in re.findall(r'"(\d\d_\w+)"', one.read_text())}
     assert len(named) > 5 and named <= {page.stem for page in pages.all_pages()}
 

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.checkup.diagnosis import doctor
-from ddp_workbook.checkup.facts import NOTE
-from ddp_workbook.exercises import edit
+from ddp_workbook.judging import edit
+from manyranks.script_doctor.diagnosis import doctor
+from manyranks.script_doctor.facts import NOTE
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tools.set_up import ROOT
 

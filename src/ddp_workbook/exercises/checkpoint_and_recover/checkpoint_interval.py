@@ -16,8 +16,8 @@ Return a dict with two numbers:
 
 from typing import NamedTuple
 
-from ddp_workbook.exercises import Comparison, Observation, Pattern, SingleProcessCheck, edit
-from ddp_workbook.exercises.judging.numbers_by_key import form_comparison, number
+from ddp_workbook.judging import Comparison, Observation, Pattern, SingleProcessCheck, edit
+from ddp_workbook.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 6
 HINTS = [

@@ -22,17 +22,10 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from ddp_workbook.exercises import (
-    Comparison,
-    DistributedCheck,
-    Observation,
-    Pattern,
-    edit,
-    in_words,
-)
-from ddp_workbook.exercises.judging.memory import PeakMemoryMode
-from ddp_workbook.exercises.judging.set_order import RankOrderedSet
-from ddp_workbook.exercises.judging.snapshots import change, snapshot
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit, in_words
+from ddp_workbook.judging.memory import PeakMemoryMode
+from ddp_workbook.judging.set_order import RankOrderedSet
+from ddp_workbook.judging.snapshots import change, snapshot
 
 MINUTES = 12
 HINTS = [

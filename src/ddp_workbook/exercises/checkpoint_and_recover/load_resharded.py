@@ -24,10 +24,10 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, edit
-from ddp_workbook.exercises.judging.equality import values_equal
-from ddp_workbook.exercises.judging.memory import PeakMemoryMode
-from ddp_workbook.exercises.judging.shards import filled_memory, in_full
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit
+from ddp_workbook.judging.equality import values_equal
+from ddp_workbook.judging.memory import PeakMemoryMode
+from ddp_workbook.judging.shards import filled_memory, in_full
 
 MINUTES = 13
 HINTS = [

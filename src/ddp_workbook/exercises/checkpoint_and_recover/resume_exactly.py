@@ -26,8 +26,8 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
-from ddp_workbook.diagnostics import user_code
-from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, edit, in_words
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, edit, in_words
+from manyranks.diagnostics import user_code
 
 MINUTES = 15
 HINTS = [

@@ -23,7 +23,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     CheckFailed,
     Comparison,
     Observation,
@@ -33,14 +33,14 @@ from ddp_workbook.exercises import (
     edit,
     in_words,
 )
-from ddp_workbook.exercises.judging.crash_points import (
+from ddp_workbook.judging.crash_points import (
     CrashPoints,
     full_disk,
     own_folder,
     read,
     read_only,
 )
-from ddp_workbook.exercises.judging.equality import values_equal
+from ddp_workbook.judging.equality import values_equal
 
 MINUTES = 10
 HINTS = [
@@ -161,7 +161,7 @@ def judged(save_atomically: Callable, path: Path, case: Save) -> dict[str, Any]:
     return {
         "whole": whole,
         "raised": raised,
-        "ended": bool(raised) or (saved and not (case is SYNC and cuts.asked)),
+        "ended": bool(raised) or (saved and not (case is SYNC and cuts.fsync_called)),
         "kept": not case.fails or saved or whole in ("the old state", "the folder"),
         "torn": torn if saved and not case.fails else [],
         "old": before,

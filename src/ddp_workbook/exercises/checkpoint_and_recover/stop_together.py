@@ -23,9 +23,9 @@ from typing import Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.diagnostics import user_code
-from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, edit, in_words
-from ddp_workbook.exercises.judging.equality import is_index
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, edit, in_words
+from ddp_workbook.judging.equality import is_index
+from manyranks.diagnostics import user_code
 
 MINUTES = 10
 HINTS = [

@@ -21,17 +21,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import (
-    ANY,
-    Comparison,
-    DistributedCheck,
-    Observation,
-    Pattern,
-    body,
-    edit,
-)
-from ddp_workbook.exercises.judging.equality import values_equal
-from ddp_workbook.exercises.judging.shards import in_full
+from ddp_workbook.judging import ANY, Comparison, DistributedCheck, Observation, Pattern, body, edit
+from ddp_workbook.judging.equality import values_equal
+from ddp_workbook.judging.shards import in_full
 
 MINUTES = 20
 HINTS = [

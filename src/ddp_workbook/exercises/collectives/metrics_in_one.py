@@ -19,8 +19,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Pattern, body, edit, in_words
-from ddp_workbook.exercises.judging.equality import is_number, kind
+from ddp_workbook.judging import Comparison, DistributedCheck, Pattern, body, edit, in_words
+from ddp_workbook.judging.equality import is_number, kind
 
 MINUTES = 12
 HINTS = [

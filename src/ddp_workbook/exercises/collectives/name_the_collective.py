@@ -38,8 +38,8 @@ from collections.abc import Callable
 from statistics import fmean
 from typing import Any
 
-from ddp_workbook.exercises import ANY, Comparison, Observation, Pattern, SingleProcessCheck
-from ddp_workbook.exercises.judging.multiple_choice import (
+from ddp_workbook.judging import ANY, Comparison, Observation, Pattern, SingleProcessCheck
+from ddp_workbook.judging.multiple_choice import (
     all_answered,
     choices_by_letter,
     first_wrong,

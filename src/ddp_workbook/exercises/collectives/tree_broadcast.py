@@ -19,15 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import (
-    Comparison,
-    DistributedCheck,
-    Observation,
-    Pattern,
-    edit,
-    in_words,
-)
-from ddp_workbook.exercises.judging.comm_comparisons import MESSAGES_ALONE, OWN_DTYPE, sends_of
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit, in_words
+from ddp_workbook.judging.comm_comparisons import MESSAGES_ALONE, OWN_DTYPE, sends_of
 
 MINUTES = 20
 HINTS = [

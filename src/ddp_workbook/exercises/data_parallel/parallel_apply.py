@@ -20,7 +20,7 @@ from unittest.mock import patch
 import torch
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import CheckFailed, Comparison, Pattern, SingleProcessCheck, in_words
+from ddp_workbook.judging import CheckFailed, Comparison, Pattern, SingleProcessCheck, in_words
 
 MINUTES = 15
 HINTS = [

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     Comparison,
     Edit,
     Observation,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ddp_workbook.exercises import Comparison, Edit, Pattern, SingleProcessCheck, edit, in_words
+from ddp_workbook.judging import Comparison, Edit, Pattern, SingleProcessCheck, edit, in_words
 
 MINUTES = 10
 HINTS = [

@@ -24,8 +24,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, body, edit
-from ddp_workbook.exercises.judging.micro_batches import (
+from ddp_workbook.judging import Comparison, DistributedCheck, body, edit
+from ddp_workbook.judging.micro_batches import (
     SHARED_MISTAKES,
     in_ddp,
     micro_batch,

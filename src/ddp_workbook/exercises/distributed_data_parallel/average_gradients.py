@@ -16,9 +16,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Edit, Observation, Pattern, edit
-from ddp_workbook.exercises.judging.equality import values_equal
-from ddp_workbook.exercises.judging.gradients import (
+from ddp_workbook.judging import Comparison, DistributedCheck, Edit, Observation, Pattern, edit
+from ddp_workbook.judging.equality import values_equal
+from ddp_workbook.judging.gradients import (
     WEIGHTS_STAY,
     Gradients,
     give,

@@ -19,8 +19,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, body, edit
-from ddp_workbook.exercises.judging.set_order import RankOrderedSet
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, body, edit
+from ddp_workbook.judging.set_order import RankOrderedSet
 
 MINUTES = 10
 HINTS = [

@@ -22,9 +22,9 @@ import torch
 import torch.distributed as dist
 from torch import nn
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Edit, Observation, edit
-from ddp_workbook.exercises.judging.comm_comparisons import calls_only
-from ddp_workbook.exercises.judging.gradients import (
+from ddp_workbook.judging import Comparison, DistributedCheck, Edit, Observation, edit
+from ddp_workbook.judging.comm_comparisons import calls_only
+from ddp_workbook.judging.gradients import (
     WEIGHTS_STAY,
     Gradients,
     give,

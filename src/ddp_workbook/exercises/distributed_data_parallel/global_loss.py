@@ -20,8 +20,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Edit, Pattern, body, edit
-from ddp_workbook.exercises.judging.equality import number_in
+from ddp_workbook.judging import Comparison, DistributedCheck, Edit, Pattern, body, edit
+from ddp_workbook.judging.equality import number_in
 
 MINUTES = 12
 HINTS = [

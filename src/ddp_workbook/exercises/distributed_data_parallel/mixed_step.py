@@ -21,8 +21,8 @@ from torch.amp import GradScaler
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, edit
-from ddp_workbook.exercises.judging.micro_batches import (
+from ddp_workbook.judging import Comparison, DistributedCheck, edit
+from ddp_workbook.judging.micro_batches import (
     SHARED_MISTAKES,
     in_ddp,
     micro_batch,

@@ -25,8 +25,8 @@ Return a dict with the name of a format for each letter.
 import torch
 import torch.nn.functional as F
 
-from ddp_workbook.exercises import ANY, Comparison, SingleProcessCheck
-from ddp_workbook.exercises.judging.multiple_choice import (
+from ddp_workbook.judging import ANY, Comparison, SingleProcessCheck
+from ddp_workbook.judging.multiple_choice import (
     all_answered,
     choices_by_letter,
     first_wrong,

@@ -21,7 +21,7 @@ from collections.abc import Callable
 from math import inf
 from typing import Any, NamedTuple
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     Comparison,
     Observation,
     Pattern,
@@ -29,7 +29,7 @@ from ddp_workbook.exercises import (
     edit,
     in_words,
 )
-from ddp_workbook.exercises.judging.equality import is_index, kind
+from ddp_workbook.judging.equality import is_index, kind
 
 MINUTES = 8
 HINTS = [

@@ -39,8 +39,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, edit
-from ddp_workbook.exercises.judging.equality import kind
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit
+from ddp_workbook.judging.equality import kind
 
 MINUTES = 15
 HINTS = [

@@ -37,8 +37,8 @@ from itertools import chain
 from math import prod
 from typing import NamedTuple
 
-from ddp_workbook.exercises import Comparison, Edit, SingleProcessCheck, edit
-from ddp_workbook.exercises.judging.numbers_by_key import form_comparison, number
+from ddp_workbook.judging import Comparison, Edit, SingleProcessCheck, edit
+from ddp_workbook.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 25
 HINTS = [

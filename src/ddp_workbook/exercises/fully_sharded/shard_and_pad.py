@@ -21,9 +21,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, body, edit, in_words
-from ddp_workbook.exercises.judging.comm_comparisons import calls_only
-from ddp_workbook.exercises.judging.shards import calls, filled_memory, in_full, shard, whole
+from ddp_workbook.judging import Comparison, DistributedCheck, body, edit, in_words
+from ddp_workbook.judging.comm_comparisons import calls_only
+from ddp_workbook.judging.shards import calls, filled_memory, in_full, shard, whole
 
 MINUTES = 6
 HINTS = [

@@ -20,8 +20,8 @@ There is at least one gradient, and one limit. Do not change the lists.
 from operator import eq
 from typing import NamedTuple
 
-from ddp_workbook.exercises import Comparison, Pattern, SingleProcessCheck, edit
-from ddp_workbook.exercises.judging.numbers_by_key import form_comparison, number
+from ddp_workbook.judging import Comparison, Pattern, SingleProcessCheck, edit
+from ddp_workbook.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 10
 HINTS = [

@@ -26,9 +26,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_
 from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, edit
-from ddp_workbook.exercises.judging.comm_comparisons import bytes_sent, calls_only
-from ddp_workbook.network.emulated_work import record_completed_calls
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit
+from ddp_workbook.judging.comm_comparisons import bytes_sent, calls_only
+from manyranks.network.emulated_work import record_completed_calls
 
 MINUTES = 12
 HINTS = [

@@ -21,9 +21,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, edit, in_words
-from ddp_workbook.exercises.judging.comm_comparisons import ALL_REDUCE_ALONE, bytes_sent
-from ddp_workbook.exercises.judging.regression import batch_of, model_of
+from ddp_workbook.judging import Comparison, DistributedCheck, edit, in_words
+from ddp_workbook.judging.comm_comparisons import ALL_REDUCE_ALONE, bytes_sent
+from ddp_workbook.judging.regression import batch_of, model_of
 
 MINUTES = 12
 HINTS = [

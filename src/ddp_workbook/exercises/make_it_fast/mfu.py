@@ -13,8 +13,8 @@ Return the share as a float, such as 0.4.
 
 from typing import NamedTuple
 
-from ddp_workbook.exercises import Comparison, Pattern, SingleProcessCheck, body, edit, in_words
-from ddp_workbook.exercises.judging.numbers_by_key import number
+from ddp_workbook.judging import Comparison, Pattern, SingleProcessCheck, body, edit, in_words
+from ddp_workbook.judging.numbers_by_key import number
 
 MINUTES = 5
 HINTS = [

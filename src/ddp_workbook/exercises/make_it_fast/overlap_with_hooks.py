@@ -22,9 +22,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, edit
-from ddp_workbook.exercises.judging.comm_comparisons import ALL_REDUCE_ALONE, bytes_sent
-from ddp_workbook.network.emulated_work import record_completed_calls
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, edit
+from ddp_workbook.judging.comm_comparisons import ALL_REDUCE_ALONE, bytes_sent
+from manyranks.network.emulated_work import record_completed_calls
 
 MINUTES = 15
 HINTS = [
@@ -117,7 +117,7 @@ class Step(NamedTuple):
 
 def some_steps(function: Callable, model: Model) -> list[Step]:
     """The function is called, then `backward` and what it has returned, in STEPS steps."""
-    from ddp_workbook.exercises.judging.in_rank import store_barrier
+    from ddp_workbook.judging.in_rank import store_barrier
 
     finish, steps, noted = function(model), [], record_completed_calls()
     for model.step in range(STEPS):

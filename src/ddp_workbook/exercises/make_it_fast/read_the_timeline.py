@@ -27,7 +27,7 @@ late ranks at once, it counts for each of them.)
 import random
 from typing import Any, NamedTuple
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     Comparison,
     Observation,
     Pattern,
@@ -35,7 +35,7 @@ from ddp_workbook.exercises import (
     edit,
     in_words,
 )
-from ddp_workbook.exercises.judging.equality import is_index
+from ddp_workbook.judging.equality import is_index
 
 MINUTES = 15
 HINTS = [

@@ -27,15 +27,9 @@ The two schedulers differ. (`$PBS_O_WORKDIR` is the folder where qsub was typed.
 import re
 from typing import Any
 
-from ddp_workbook.exercises import (
-    CheckFailed,
-    Comparison,
-    Observation,
-    SingleProcessCheck,
-    in_words,
-)
-from ddp_workbook.exercises.judging.job_facts import facts
-from ddp_workbook.exercises.judging.job_scripts import BASH, PROGRAM
+from ddp_workbook.judging import CheckFailed, Comparison, Observation, SingleProcessCheck, in_words
+from ddp_workbook.judging.job_facts import facts
+from ddp_workbook.judging.job_scripts import BASH, PROGRAM
 
 MINUTES = 12
 HINTS = [

@@ -22,9 +22,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ddp_workbook.exercises import Comparison, Edit, Observation, Pattern, SingleProcessCheck, edit
-from ddp_workbook.exercises.judging.check import SOLUTION
-from ddp_workbook.exercises.judging.numbers_by_key import form_comparison, number
+from ddp_workbook.judging import Comparison, Edit, Observation, Pattern, SingleProcessCheck, edit
+from ddp_workbook.judging.check import SOLUTION
+from ddp_workbook.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 20
 HINTS = [

@@ -26,16 +26,17 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     Comparison,
     Observation,
     Pattern,
     SingleProcessCheck,
     edit,
     in_words,
+    set_order,
+    torchrun,
 )
-from ddp_workbook.exercises.judging import set_order, torchrun
-from ddp_workbook.exercises.judging.equality import kind
+from ddp_workbook.judging.equality import kind
 
 MINUTES = 8
 HINTS = [

@@ -23,9 +23,9 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.distributed import ProcessGroup
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, body, edit
-from ddp_workbook.exercises.judging.equality import values_equal
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, body, edit
+from ddp_workbook.judging.equality import values_equal
+from ddp_workbook.judging.values import in_words
 
 MINUTES = 15
 HINTS = [

@@ -22,7 +22,7 @@ from typing import Any
 
 import torch.distributed as dist
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     CheckFailed,
     Comparison,
     DistributedCheck,
@@ -30,8 +30,8 @@ from ddp_workbook.exercises import (
     Pattern,
     edit,
 )
-from ddp_workbook.exercises.judging.in_rank import reported_barrier, store_barrier
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.judging.in_rank import reported_barrier, store_barrier
+from ddp_workbook.judging.values import in_words
 
 MINUTES = 15
 HINTS = [

@@ -26,17 +26,17 @@ import torch
 import torch.distributed as dist
 from torch.distributed import DistStoreError, ProcessGroup
 
-from ddp_workbook.diagnostics import user_code
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     CheckFailed,
     Comparison,
     DistributedCheck,
     Observation,
     Pattern,
     edit,
+    set_order,
 )
-from ddp_workbook.exercises.judging import set_order
-from ddp_workbook.exercises.judging.values import in_words
+from ddp_workbook.judging.values import in_words
+from manyranks.diagnostics import user_code
 
 MINUTES = 12
 HINTS = [

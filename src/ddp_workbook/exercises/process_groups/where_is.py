@@ -13,8 +13,8 @@ whose entry r is the tuple (node, local rank) of rank r.
 from collections.abc import Callable
 from typing import Any
 
-from ddp_workbook.exercises import Comparison, Edit, Pattern, SingleProcessCheck, body, edit
-from ddp_workbook.exercises.judging.equality import is_index
+from ddp_workbook.judging import Comparison, Edit, Pattern, SingleProcessCheck, body, edit
+from ddp_workbook.judging.equality import is_index
 
 MINUTES = 7
 HINTS = [

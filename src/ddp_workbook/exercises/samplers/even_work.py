@@ -18,7 +18,7 @@ from collections import Counter
 from functools import cache
 from typing import Any
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     Comparison,
     Observation,
     Pattern,
@@ -27,7 +27,7 @@ from ddp_workbook.exercises import (
     edit,
     in_words,
 )
-from ddp_workbook.exercises.judging.index_sharding import type_of
+from ddp_workbook.judging.index_sharding import type_of
 
 MINUTES = 12
 HINTS = [

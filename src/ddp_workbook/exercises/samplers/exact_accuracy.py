@@ -19,7 +19,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset, Subset, TensorDataset
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Edit, Observation, edit, in_words
+from ddp_workbook.judging import Comparison, DistributedCheck, Edit, Observation, edit, in_words
 
 MINUTES = 15
 HINTS = [

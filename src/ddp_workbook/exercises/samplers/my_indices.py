@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.utils.data import DistributedSampler
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     CheckFailed,
     Comparison,
     Edit,
@@ -27,7 +27,7 @@ from ddp_workbook.exercises import (
     SingleProcessCheck,
     edit,
 )
-from ddp_workbook.exercises.judging.index_sharding import (
+from ddp_workbook.judging.index_sharding import (
     A_LIST_OF_INT,
     PATTERNS,
     WRONG_ORDERS,

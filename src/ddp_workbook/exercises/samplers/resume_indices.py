@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 import torch
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     Comparison,
     Edit,
     Observation,
@@ -26,7 +26,7 @@ from ddp_workbook.exercises import (
     edit,
     in_words,
 )
-from ddp_workbook.exercises.judging.index_sharding import (
+from ddp_workbook.judging.index_sharding import (
     A_LIST_OF_INT,
     PATTERNS,
     WRONG_ORDERS,

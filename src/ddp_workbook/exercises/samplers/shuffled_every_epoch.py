@@ -23,8 +23,8 @@ import torch
 import torch.distributed as dist  # noqa: F401 (the cell needs it)
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, Observation, Pattern, in_words
-from ddp_workbook.exercises.judging.index_sharding import type_of
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, in_words
+from ddp_workbook.judging.index_sharding import type_of
 
 MINUTES = 10
 HINTS = [

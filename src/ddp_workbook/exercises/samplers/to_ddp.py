@@ -25,14 +25,7 @@ from torch.nn.modules.module import register_module_forward_hook
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler, TensorDataset
 
-from ddp_workbook.exercises import (
-    Comparison,
-    DistributedCheck,
-    Observation,
-    Pattern,
-    edit,
-    in_words,
-)
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit, in_words
 
 MINUTES = 20
 HINTS = [

@@ -9,7 +9,7 @@ import math
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     Comparison,
     DistributedCheck,
     Edit,

@@ -19,7 +19,7 @@ There are at least two ranks and two steps. Do not change `times`.
 import random
 from typing import Any, NamedTuple
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     Comparison,
     Observation,
     Pattern,
@@ -28,7 +28,7 @@ from ddp_workbook.exercises import (
     edit,
     in_words,
 )
-from ddp_workbook.exercises.judging.equality import is_index
+from ddp_workbook.judging.equality import is_index
 
 MINUTES = 8
 HINTS = [

@@ -17,8 +17,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, edit, in_words
-from ddp_workbook.exercises.judging.regression import batch_of, model_of
+from ddp_workbook.judging import Comparison, DistributedCheck, edit, in_words
+from ddp_workbook.judging.regression import batch_of, model_of
 
 MINUTES = 8
 HINTS = [

@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.exercises import Comparison, DistributedCheck, edit, in_words
+from ddp_workbook.judging import Comparison, DistributedCheck, edit, in_words
 
 MINUTES = 10
 HINTS = [

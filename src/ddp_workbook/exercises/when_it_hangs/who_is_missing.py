@@ -31,7 +31,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
-from ddp_workbook.exercises import (
+from ddp_workbook.judging import (
     Comparison,
     Observation,
     Pattern,
@@ -39,7 +39,7 @@ from ddp_workbook.exercises import (
     edit,
     in_words,
 )
-from ddp_workbook.exercises.judging.equality import is_index
+from ddp_workbook.judging.equality import is_index
 
 MINUTES = 12
 HINTS = [
@@ -87,7 +87,7 @@ def who_is_missing(
     ### END SOLUTION
 
 
-RECORDED = Path(__file__).parents[3] / "data" / "when_it_hangs" / "dumps.json"
+RECORDED = Path(__file__).parents[4] / "data" / "when_it_hangs" / "dumps.json"
 RIGHT: dict[str, Any] = {  # job -> who is missing, in which call, from which line
     "ahead": ([3], "broadcast", 52),
     "leaves_early": ([2], "all_reduce", 44),

@@ -12,8 +12,8 @@ import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
 
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup
+from manyranks import figures
 
 STEPS, SAVED_AFTER = 12, 3
 COMPUTE = 0.03  # seconds of a step

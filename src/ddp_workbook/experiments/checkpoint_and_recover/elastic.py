@@ -12,13 +12,13 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ddp_workbook import figures
 from ddp_workbook.chapters import checkpoint_and_recover
 from ddp_workbook.experiments.checkpoint_and_recover.traced_training import EVENT_PREFIX, NOTE
-from ddp_workbook.files import temporary_folder
-from ddp_workbook.launcher.agents import AgentRun, error_of, run_agents
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port
+from manyranks import figures
+from manyranks.files import temporary_folder
+from manyranks.launcher.agents import AgentRun, error_of, run_agents
+from manyranks.launcher.launch import launch
+from manyranks.launcher.rendezvous import LOOPBACK, free_port
 
 TIMEOUT_S = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
 RECORDED = Path(__file__).parents[4] / "data" / "checkpoint_and_recover" / "elastic.json"

@@ -12,8 +12,6 @@ from typing import Any
 import pandas as pd
 
 import ddp_workbook
-from ddp_workbook import figures
-from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.checkpoint_and_recover import traced_training
 from ddp_workbook.experiments.checkpoint_and_recover.elastic import empty_folder, run_with_kill
 from ddp_workbook.experiments.checkpoint_and_recover.save_interval import (
@@ -22,7 +20,9 @@ from ddp_workbook.experiments.checkpoint_and_recover.save_interval import (
     PUBLISHED,
     mtbf_s,
 )
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.errors import RankFailed
+from manyranks.launcher.launch import launch
 
 KILL_AFTER_STEP, PACE = (
     17,

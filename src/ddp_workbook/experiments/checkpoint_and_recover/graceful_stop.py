@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.stopping import listen, stop_requested
+from manyranks import figures
 
 AGREED, ALONE = "all ranks agree", "each rank looks at its own signal"
 SIGNAL_AFTER_S, STEPS = 0.1, 10_000  # seconds until the signal; steps, if it did not come

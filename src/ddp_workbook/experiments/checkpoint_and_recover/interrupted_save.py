@@ -20,10 +20,10 @@ from torch.distributed.checkpoint import FileSystemWriter
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.tensor import DTensor, Shard, distribute_tensor
 
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.errors import RankFailed
+from manyranks.launcher.launch import launch
 
 ROWS, RANKS = 12, 4
 OLD, NEW = 100, 200  # steps

@@ -19,18 +19,18 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TextIO
 import pandas as pd
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.chapters import checkpoint_and_recover
-from ddp_workbook.digits import TrainingResult, furthest
-from ddp_workbook.errors import RankFailed
+from ddp_workbook.chapters.digits import TrainingResult, furthest
 from ddp_workbook.experiments.checkpoint_and_recover import traced_training
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import launch, run_ranks
+from manyranks import figures
+from manyranks.errors import RankFailed
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import launch, run_ranks
 
 if TYPE_CHECKING:
     from ipywidgets import ValueWidget
 
-    from ddp_workbook.notebook.live_player import LivePlayer
+    from ddp_workbook.page.live_player import LivePlayer
 
 NEVER = "never"
 RANKS = 4
@@ -197,7 +197,7 @@ def kill(runs: Runs, rank: int) -> Callable[[LivePlayer], None]:
 
 def player(runs: Runs, stills: list[dict], **controls: ValueWidget) -> LivePlayer:
     """The controls, the buttons and the first run."""
-    from ddp_workbook.notebook.live_player import LivePlayer
+    from ddp_workbook.page.live_player import LivePlayer
 
     buttons: dict[str, Callable[[LivePlayer], None]] = {"start a slow run": runs.start}
     for rank in range(RANKS):

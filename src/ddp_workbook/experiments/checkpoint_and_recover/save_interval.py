@@ -6,7 +6,7 @@ import numpy as np
 import pandas as pd
 
 import ddp_workbook
-from ddp_workbook import figures
+from manyranks import figures
 
 GPU_MTBF_H = 50_000  # hours between failures, about what Llama 3's table gives
 RUNS = 10_000

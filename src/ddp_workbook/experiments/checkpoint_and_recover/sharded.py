@@ -24,7 +24,7 @@ from torch.distributed.checkpoint.state_dict import (
     set_state_dict,
 )
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer, batches, furthest
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded import (
     BATCH_SIZE,
@@ -35,7 +35,7 @@ from ddp_workbook.chapters.fully_sharded import (
     WIDTH,
     shard_by_block,
 )
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches, furthest
+from manyranks import figures
 
 FULL_ON_RANK_0 = StateDictOptions(full_state_dict=True, cpu_offload=True)
 

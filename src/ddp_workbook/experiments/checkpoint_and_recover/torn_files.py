@@ -17,8 +17,8 @@ from pathlib import Path
 import pandas as pd
 import torch
 
-from ddp_workbook import figures
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.launcher.launch import launch
 
 KILLS, NUMBERS = 100, 250_000  # of each way; in a save: 1 MB
 OLD, NEW, TORN = "old save", "new save", "torn"

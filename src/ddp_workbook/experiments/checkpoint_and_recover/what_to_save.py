@@ -15,12 +15,12 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.chapters.checkpoint_and_recover import rebuild_buckets
 from ddp_workbook.chapters.checkpointing import random_state, set_random_state
+from ddp_workbook.chapters.digits import DigitsDataset, batches, furthest
 from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.digits import DigitsDataset, batches, furthest
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.launcher.launch import launch
 
 RANKS, STEPS = 4, 14
 PARTS, ROWS = 2, 64  # of a batch, which are accumulated; rows of a part on all ranks together

@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch import Tensor
 
 import ddp_workbook
-from ddp_workbook import figures
-from ddp_workbook.figures.palette import FAINT
-from ddp_workbook.launcher.limits import usable_cores
-from ddp_workbook.launcher.process_group import set_up
+from manyranks import figures
+from manyranks.figures.palette import FAINT
+from manyranks.launcher.limits import usable_cores
+from manyranks.launcher.process_group import set_up
 
 RING, TREE, STAR = "ring", "tree", "everyone to rank 0"
 MIN_SECONDS, MAX_REPEATS = (

@@ -15,11 +15,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook import figures
 from ddp_workbook.experiments.collectives import every_call
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.rank_colours import rank_colour
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.launcher.process_group import set_up
+from manyranks.rank_colours import rank_colour
 
 STAGE_BOX, STAGE = 0.55, 1.62  # inches: of a box in a row of stages, and of a stage at least
 

@@ -7,7 +7,7 @@ import pandas as pd
 import torch.distributed as dist
 
 from ddp_workbook.experiments.collectives import every_call
-from ddp_workbook.recording.collectives import record_collectives
+from manyranks.recording.collectives import record_collectives
 
 # What a rank has to send for N ranks and S bytes, as NVIDIA's nccl-tests count it (doc/PERFORMANCE)
 FACTORS: dict[str, tuple[str, Callable[[int], float]]] = {

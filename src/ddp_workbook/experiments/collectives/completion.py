@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook import figures
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.launcher.process_group import set_up
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.launcher.process_group import set_up
 
 LATE_RANK, DELAY = 1, 0.06  # the rank that comes late, and by how many seconds
 CallTimes = tuple[float, float, float]  # all ready, this rank came, this rank left; seconds

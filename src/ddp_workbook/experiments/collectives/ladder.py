@@ -15,13 +15,13 @@ import torch
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook import figures
 from ddp_workbook.chapters.make_it_fast import flat, in_buckets, one_by_one
 from ddp_workbook.experiments.collectives.message_times import timed
 from ddp_workbook.experiments.collectives.overlap import NETWORK
-from ddp_workbook.figures.palette import INK
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.launcher.process_group import set_up
+from manyranks import figures
+from manyranks.figures.palette import INK
+from manyranks.launcher.launch import launch
+from manyranks.launcher.process_group import set_up
 
 WIDTH, DEPTH, ROWS = 192, 32, 256
 LOCAL_NETWORK, PRETEND = "this machine's memory", "a pretend network, 1 Gbit/s"

@@ -15,16 +15,16 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import pick_device
 from ddp_workbook.experiments.collectives.calls import FACTORS
 from ddp_workbook.experiments.collectives.every_call import all_gather_single
-from ddp_workbook.figures.palette import INK
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.planning.hardware import GB, INTER_NODE_LINKS, INTRA_NODE_LINKS, MICROSECOND
-from ddp_workbook.planning.scaling import least_squares
-from ddp_workbook.recording.timing import time_step
+from manyranks import figures
+from manyranks.figures.palette import INK
+from manyranks.launcher.launch import launch
+from manyranks.launcher.process_group import set_up
+from manyranks.planning.hardware import GB, INTER_NODE_LINKS, INTRA_NODE_LINKS, MICROSECOND
+from manyranks.planning.scaling import least_squares
+from manyranks.recording.timing import time_step
 
 # Not reduce_scatter: gloo builds it from whole all-reduces, so its time would mislead.
 OPS = ("all_reduce", "all_gather", "broadcast")

@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook import figures
-from ddp_workbook.exercises.tree_broadcast import tree_broadcast
-from ddp_workbook.figures.palette import FAINT, INK
-from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.rank_colours import rank_colour
-from ddp_workbook.recording.collectives import record_collectives
+from ddp_workbook.exercises.collectives.tree_broadcast import tree_broadcast
+from manyranks import figures
+from manyranks.figures.palette import FAINT, INK
+from manyranks.launcher.process_group import set_up
+from manyranks.rank_colours import rank_colour
+from manyranks.recording.collectives import record_collectives
 
 Round = list[tuple[int, int]]  # pairs (from, to) that are under way at the same time
 

@@ -8,12 +8,12 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import launch, run_ranks
-from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.recording.collectives import record_collectives
-from ddp_workbook.recording.timing import time_step
+from manyranks.errors import RankFailed
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import launch, run_ranks
+from manyranks.launcher.process_group import set_up
+from manyranks.recording.collectives import record_collectives
+from manyranks.recording.timing import time_step
 
 
 def as_object() -> bool:

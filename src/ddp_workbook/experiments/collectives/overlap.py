@@ -12,9 +12,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook import figures
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.launcher.process_group import set_up
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.launcher.process_group import set_up
 
 Span = tuple[str, float, float]  # what was done, its start and end in seconds
 

@@ -12,8 +12,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook import figures
-from ddp_workbook.exercises.ring_all_reduce import ring_all_reduce
+from ddp_workbook.exercises.collectives.ring_all_reduce import ring_all_reduce
 from ddp_workbook.experiments.collectives.before_and_after import (
     HEAD,
     HEIGHT,
@@ -22,8 +21,9 @@ from ddp_workbook.experiments.collectives.before_and_after import (
     numbers_of,
     rows_text,
 )
-from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.recording.collectives import record_collectives
+from manyranks import figures
+from manyranks.launcher.process_group import set_up
+from manyranks.recording.collectives import record_collectives
 
 RING_PITCH = 0.6  # inches from row to row, with room for arrows
 RING_WIDTH = 4.0  # inches of a frame

@@ -9,8 +9,8 @@ from functools import partial
 import pandas as pd
 import torch
 
-from ddp_workbook import figures
-from ddp_workbook.recording.timing import compare, time_step
+from manyranks import figures
+from manyranks.recording.timing import compare, time_step
 
 ROUNDS = 3
 

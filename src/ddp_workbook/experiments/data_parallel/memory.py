@@ -8,10 +8,10 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
 from ddp_workbook.experiments.data_parallel.one_step import cpu_devices
 from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch
+from manyranks import figures
 
 SIZE = Size(width=256, depth=1, batch=1024)
 

@@ -10,9 +10,9 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel, single_process
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, batches
+from manyranks import figures
 
 # The picture, in inches
 LEFT, DIGIT, GAP, BOX, HEIGHT = 1.62, 0.58, 0.22, 0.56, 3.95

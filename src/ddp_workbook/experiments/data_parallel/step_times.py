@@ -26,12 +26,12 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ddp_workbook.chapters import data_parallel, single_process
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.limits import usable_cores
-from ddp_workbook.notebook.machine import machine_name
-from ddp_workbook.recording.timing import compare, synchronise, time_step
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.page.machine import machine_name
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
+from manyranks.launcher.limits import usable_cores
+from manyranks.recording.timing import compare, synchronise, time_step
 
 WORKERS = 2  # replicas here, ranks in chapter 02
 WARM_UP = 2  # DDP sends one bucket in its first step and rebuilds the buckets for its second

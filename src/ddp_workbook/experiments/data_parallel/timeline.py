@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel, single_process
-from ddp_workbook.digits import DigitsMLP
+from ddp_workbook.chapters.digits import DigitsMLP
 from ddp_workbook.experiments.data_parallel.one_step import cpu_devices
 from ddp_workbook.experiments.data_parallel.step_times import Size, model_and_batch, recording_calls
-from ddp_workbook.recording.timing import time_step
+from manyranks import figures
+from manyranks.recording.timing import time_step
 
 # Functions of data_parallel.py, and the part of a step that each of them is.
 OPERATIONS = {

@@ -8,9 +8,9 @@ import pandas as pd
 import torch
 from torch import Tensor, nn
 
-from ddp_workbook import figures
 from ddp_workbook.chapters import single_process
 from ddp_workbook.experiments.data_parallel.one_step import flat_gradient
+from manyranks import figures
 
 
 def gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:

@@ -16,11 +16,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.distributed_data_parallel.hooks import BUCKET, record_backward
-from ddp_workbook.recording.collectives import run_and_record
+from manyranks import figures
+from manyranks.recording.collectives import run_and_record
 
 MICRO_BATCHES, ROWS = 4, 16  # of each rank; the rows of one micro-batch
 STEPS, LEARNING_RATE, TIMED_STEPS = 3, 0.05, 5

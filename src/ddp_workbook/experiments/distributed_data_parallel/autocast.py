@@ -13,13 +13,13 @@ from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from ddp_workbook import figures
 from ddp_workbook.chapters import data_parallel
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.data_parallel.one_step import cpu_devices
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.memory import MemoryLedger
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.recording.memory import MemoryLedger
 
 ROWS = 64
 VIEWS = ("slice", "t", "view", "detach", "ones_like")  # these compute nothing

@@ -13,10 +13,10 @@ from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, batches
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.launcher.launch import launch
 
 RATES = {"SGD": 0.05, "Adam": 0.003}  # tuned roughly, for a batch of 64
 SMALL = 64  # rows of a batch

@@ -14,14 +14,14 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.data_parallel.step_times import in_fresh_processes
-from ddp_workbook.figures.palette import INK, series_colour, tint
-from ddp_workbook.planning.hardware import GB, INTER_NODE_LINKS, INTRA_NODE_LINKS
-from ddp_workbook.planning.scaling import FORWARD
-from ddp_workbook.recording.timing import time_step
+from manyranks import figures
+from manyranks.figures.palette import INK, series_colour, tint
+from manyranks.planning.hardware import GB, INTER_NODE_LINKS, INTRA_NODE_LINKS
+from manyranks.planning.scaling import FORWARD
+from manyranks.recording.timing import time_step
 
 PUBLISHED = Path(__file__).parents[4] / "data" / "published_ddp.csv"
 WIDTH, DEPTH, REPEATS = 512, 4, 5

@@ -8,11 +8,11 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward
 from ddp_workbook.chapters.single_process import forward_and_backward as alone
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.arguments import describe_arguments
-from ddp_workbook.launcher.launch import launch
+from manyranks.launcher.launch import launch
 
 ARGUMENT_HELP = {
     "module": "the model, on its device; at least one parameter must require a gradient",

@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, batches
 
 
 def main() -> None:

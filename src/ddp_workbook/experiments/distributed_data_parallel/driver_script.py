@@ -11,7 +11,7 @@ import torch.distributed as dist
 import torch.multiprocessing as mp
 import torch.nn.functional as F
 
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, batches
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, batches
 
 
 def main() -> None:

@@ -13,8 +13,8 @@ import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, accuracy, batches
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, accuracy, batches
 
 
 def worker(folder: str) -> None:

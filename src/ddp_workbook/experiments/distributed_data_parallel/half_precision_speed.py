@@ -6,10 +6,10 @@ import pandas as pd
 import torch
 import torch.nn.functional as F
 
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.distributed_data_parallel.loss_scaling import FORMATS
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.timing import compare, time_step
+from manyranks.launcher.launch import launch
+from manyranks.recording.timing import compare, time_step
 
 WIDTH, DEPTH, ROWS = 256, 4, 128
 # A processor that has one of these multiplies matrices of 16 bits itself (names of /proc/cpuinfo).

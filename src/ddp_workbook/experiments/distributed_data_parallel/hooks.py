@@ -12,11 +12,11 @@ from torch.futures import Future
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.figures.palette import INK, series_look, tint
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.figures.palette import INK, series_look, tint
+from manyranks.launcher.launch import launch
 
 WIDTH, DEPTH, ROWS = 512, 3, 512  # gradients of 1 MiB for each hidden layer but the first
 GRADIENT, BUCKET = "gradient", "bucket"

@@ -19,15 +19,15 @@ from typing import NamedTuple
 import pandas as pd
 import torch.multiprocessing as mp
 
-from ddp_workbook import figures
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments import print_environment
 from ddp_workbook.experiments.distributed_data_parallel import four_ways
-from ddp_workbook.figures.palette import INK
-from ddp_workbook.launcher.agents import LAUNCH_ENV_PREFIXES, error_of, run_agents
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.rendezvous import free_port
+from manyranks import figures
+from manyranks.errors import WorkbookError
+from manyranks.figures.palette import INK
+from manyranks.launcher.agents import LAUNCH_ENV_PREFIXES, error_of, run_agents
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.launch import run_ranks
+from manyranks.launcher.rendezvous import free_port
 
 RANKS, TIMEOUT_S = (
     2,

@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import CLASSES, PIXELS, DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import CLASSES, PIXELS, DigitsDataset, DigitsMLP
-from ddp_workbook.figures.palette import INK, series_colour, tint
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.figures.palette import INK, series_colour, tint
+from manyranks.launcher.launch import launch
 
 WIDTH, DEPTH, ROWS = 64, 6, 512  # of the network whose gradients shrink from layer to layer
 STEPS, RATE = 80, 0.01

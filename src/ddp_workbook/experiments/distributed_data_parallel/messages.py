@@ -14,11 +14,11 @@ import torch.nn.functional as F
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.figures.palette import FAINT, series_colour, tint
-from ddp_workbook.recording.collectives import record_collectives
+from manyranks import figures
+from manyranks.figures.palette import FAINT, series_colour, tint
+from manyranks.recording.collectives import record_collectives
 
 ROWS, STEPS, EVALUATIONS = 64, 3, 2
 CALLS = (

@@ -8,10 +8,10 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.figures.palette import series_colour, tint
+from manyranks import figures
+from manyranks.figures.palette import series_colour, tint
 
 ROWS, DEPTH = 8, 3
 CAP = 1 / 64  # MiB: three buckets for this small model, where DDP's own limit makes one

@@ -17,7 +17,6 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook import figures
 from ddp_workbook.chapters import distributed_data_parallel, single_process
 from ddp_workbook.experiments.data_parallel import step_times as of_chapter_01
 from ddp_workbook.experiments.data_parallel.step_times import (
@@ -34,8 +33,9 @@ from ddp_workbook.experiments.data_parallel.step_times import (
     training_step,
     with_sizes,
 )
-from ddp_workbook.files import write_atomically
-from ddp_workbook.recording.timing import time_step
+from manyranks import figures
+from manyranks.files import write_atomically
+from manyranks.recording.timing import time_step
 
 SIZES = (Size(64, 32, 64), Size(256, 8, 256), Size(1024, 4, 256), Size(1024, 4, 1024))
 TIMINGS = Path(__file__).parents[4] / "data" / "timings"

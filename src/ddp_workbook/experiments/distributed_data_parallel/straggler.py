@@ -12,10 +12,10 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.recording.timing import synchronise
+from manyranks import figures
+from manyranks.recording.timing import synchronise
 
 DELAY_MS = 50  # milliseconds
 STEPS = 4

@@ -13,10 +13,9 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import nn
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer, batches, furthest
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, MAX_NORM, FullyShardedByHand
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, batches, furthest
 from ddp_workbook.experiments.fully_sharded import memory
 from ddp_workbook.experiments.fully_sharded.strategies import (
     WIDTH,
@@ -24,7 +23,8 @@ from ddp_workbook.experiments.fully_sharded.strategies import (
     Strategy,
     measured_steps,
 )
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.launcher.launch import launch
 
 # Each with whether its gradients are clipped.
 OPTIMIZERS = {

@@ -5,7 +5,7 @@ from torch import nn
 from torch.distributed.fsdp import FullyShardedDataParallel
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from ddp_workbook.digits import Block, DigitsTransformer
+from ddp_workbook.chapters.digits import Block, DigitsTransformer
 
 
 def shard_by_block(model: DigitsTransformer, device: torch.device) -> nn.Module:

@@ -10,8 +10,7 @@ from typing import Any
 import pandas as pd
 import torch
 
-from ddp_workbook import figures
-from ddp_workbook.digits import HEADS, SIDE, DigitsTransformer
+from ddp_workbook.chapters.digits import HEADS, SIDE, DigitsTransformer
 from ddp_workbook.experiments.fully_sharded.strategies import (
     DTYPES,
     ROWS,
@@ -24,14 +23,15 @@ from ddp_workbook.experiments.fully_sharded.strategies import (
     units_of,
 )
 from ddp_workbook.experiments.one_gpu import FOLDER, recorded_gpu
-from ddp_workbook.figures.palette import INK, part_look, tint
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.planning import formulas
-from ddp_workbook.planning.activations import Saving, saved_by_block
-from ddp_workbook.planning.decoder import GPT, DecoderShape
-from ddp_workbook.planning.messages import Message
-from ddp_workbook.planning.shards import Units
-from ddp_workbook.planning.speed import in_ring
+from manyranks import figures
+from manyranks.figures.palette import INK, part_look, tint
+from manyranks.launcher.launch import launch
+from manyranks.planning import formulas
+from manyranks.planning.activations import Saving, saved_by_block
+from manyranks.planning.decoder import GPT, DecoderShape
+from manyranks.planning.messages import Message
+from manyranks.planning.shards import Units
+from manyranks.planning.speed import in_ring
 
 DEPTH = 8
 KNOWN = ("parameters", "gradients", "optimizer", "unsharded", "buckets")  # exactly, by formula

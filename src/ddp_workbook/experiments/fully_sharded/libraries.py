@@ -23,13 +23,13 @@ import torch.distributed as dist
 from torch import Tensor
 from torch.utils.data import DistributedSampler
 
-from ddp_workbook import figures
-from ddp_workbook.digits import furthest
+from ddp_workbook.chapters.digits import furthest
 from ddp_workbook.experiments.fully_sharded import loops
 from ddp_workbook.experiments.fully_sharded.loops import Outcome
-from ddp_workbook.launcher.calls import call_of
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.recording.dispatch_mode import Recorder
+from manyranks import figures
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.launch import run_ranks
+from manyranks.recording.dispatch_mode import Recorder
 
 RANKS, LIMIT = 2, 300  # seconds; beside other work a rank needs 30 to import a library
 RECORDED = Path(__file__).parents[4] / "data" / "libraries.json"

@@ -16,8 +16,8 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, weights_on_cpu
 from ddp_workbook.chapters.distributed_data_parallel import pick_device, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, weights_on_cpu
 
 BATCH, ACCUMULATE, EPOCHS = 64, 2, 2  # rows a step, of all ranks; micro-batches a step
 TRAIN_ROWS, TEST_ROWS = range(768), range(1536, 1797)  # 12 steps an epoch; 261 rows: an odd number

@@ -10,8 +10,7 @@ import pandas as pd
 import torch
 
 import ddp_workbook
-from ddp_workbook import figures
-from ddp_workbook.digits import DigitsTransformer
+from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.experiments.fully_sharded import strategies
 from ddp_workbook.experiments.fully_sharded.strategies import (
     WIDTH,
@@ -19,11 +18,12 @@ from ddp_workbook.experiments.fully_sharded.strategies import (
     Strategy,
     units_of,
 )
-from ddp_workbook.figures.palette import INK, tint
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.planning import formulas
-from ddp_workbook.planning.speed import in_ring
-from ddp_workbook.recording.memory import ROOT, MemoryBreakdown, Moment
+from manyranks import figures
+from manyranks.figures.palette import INK, tint
+from manyranks.launcher.launch import launch
+from manyranks.planning import formulas
+from manyranks.planning.speed import in_ring
+from manyranks.recording.memory import ROOT, MemoryBreakdown, Moment
 
 DDP, BY_HAND, AS_ONE, BY_BLOCK = "DDP", "by hand", "fully_shard, one unit", "fully_shard, by block"
 WAYS = {

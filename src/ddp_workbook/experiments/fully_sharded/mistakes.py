@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer, accuracy, batches
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded import (
     BATCH_SIZE,
@@ -22,9 +22,9 @@ from ddp_workbook.chapters.fully_sharded import (
     WIDTH,
     shard_by_block,
 )
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer, accuracy, batches
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.collectives import record_collectives
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.recording.collectives import record_collectives
 
 SMALL = {"width": 16, "depth": 2}  # where the message counts, and not the learning
 

@@ -9,6 +9,15 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from ddp_workbook.chapters.digits import (
+    DigitsDataset,
+    DigitsTransformer,
+    TrainingResult,
+    accuracy,
+    batches,
+    furthest,
+    weights_on_cpu,
+)
 from ddp_workbook.chapters.fully_sharded import (
     BATCH_SIZE,
     DEPTH,
@@ -18,16 +27,7 @@ from ddp_workbook.chapters.fully_sharded import (
     SEED,
     WIDTH,
 )
-from ddp_workbook.digits import (
-    DigitsDataset,
-    DigitsTransformer,
-    TrainingResult,
-    accuracy,
-    batches,
-    furthest,
-    weights_on_cpu,
-)
-from ddp_workbook.launcher.launch import launch
+from manyranks.launcher.launch import launch
 
 
 def one_process(

@@ -12,15 +12,15 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.experiments.fully_sharded.strategies import FAKE
 from ddp_workbook.experiments.one_gpu import FOLDER, group
-from ddp_workbook.figures.palette import INK, part_look
-from ddp_workbook.planning import formulas
-from ddp_workbook.planning.decoder import GPT, DecoderShape
-from ddp_workbook.planning.plan import Plan, plan
-from ddp_workbook.planning.settings import PRECISIONS, STRATEGIES
-from ddp_workbook.planning.speed import between_nodes, in_ring
+from manyranks import figures
+from manyranks.figures.palette import INK, part_look
+from manyranks.planning import formulas
+from manyranks.planning.decoder import GPT, DecoderShape
+from manyranks.planning.plan import Plan, plan
+from manyranks.planning.settings import PRECISIONS, STRATEGIES
+from manyranks.planning.speed import between_nodes, in_ring
 
 GIB, GB = 2**30, 10**9
 SIZES = ("0.1B", "0.3B", "1B", "3B", "8B", "13B", "30B", "70B", "175B", "405B")

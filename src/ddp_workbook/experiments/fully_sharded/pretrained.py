@@ -21,13 +21,13 @@ from torch.distributed.checkpoint.format_utils import torch_save_to_dcp
 from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 from torch.distributed.tensor import distribute_tensor
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import SEED, shard_by_block, whole_weights
-from ddp_workbook.digits import DigitsTransformer
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.memory import MemoryLedger
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.recording.dispatch_mode import Recorder
+from manyranks.recording.memory import MemoryLedger
 
 WIDTH, DEPTH, KB = 64, 3, 1000
 

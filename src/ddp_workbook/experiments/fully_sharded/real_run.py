@@ -19,16 +19,16 @@ from torch import Tensor, nn
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.utils.flop_counter import FlopCounterMode
 
-from ddp_workbook import figures
 from ddp_workbook.chapters import fully_sharded_real_run as program
+from ddp_workbook.chapters.digits import furthest
 from ddp_workbook.chapters.distributed_data_parallel import cleanup
 from ddp_workbook.chapters.fully_sharded import shard_by_block
 from ddp_workbook.chapters.fully_sharded_real_run import Decoder, Settings
-from ddp_workbook.digits import furthest
 from ddp_workbook.experiments.fully_sharded.strategies import OPS
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.memory import MemoryBreakdown, MemoryLedger
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.recording.dispatch_mode import Recorder
+from manyranks.recording.memory import MemoryBreakdown, MemoryLedger
 
 TEXT = Path(__file__).parents[4] / "data" / "alice.txt"
 RANKS = 4  # at most, on the page

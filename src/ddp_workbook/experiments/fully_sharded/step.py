@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 import torch.distributed as dist
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, forward_and_backward, setup
 from ddp_workbook.chapters.fully_sharded_by_hand import LEARNING_RATE, FullyShardedByHand, Unit
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer
-from ddp_workbook.figures.palette import INK, rank_colour, tint
+from manyranks import figures
+from manyranks.figures.palette import INK, rank_colour, tint
 
 if TYPE_CHECKING:
-    from ddp_workbook.figures.slider import Stepper
+    from manyranks.figures.slider import Stepper
 
 ROWS = 64
 KINDS = ("weights", "gradient", "optimizer state")

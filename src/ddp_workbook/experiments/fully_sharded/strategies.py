@@ -15,16 +15,16 @@ from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.checkpoint import checkpoint
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.fully_sharded import LEARNING_RATE, SEED
 from ddp_workbook.chapters.fully_sharded_by_hand import FullyShardedByHand
-from ddp_workbook.digits import DigitsDataset, DigitsTransformer
-from ddp_workbook.planning import formulas
-from ddp_workbook.planning.formulas import MemoryEstimate, Policy
-from ddp_workbook.planning.messages import Message, ddp_messages, fsdp_messages, zero_1_messages
-from ddp_workbook.planning.shards import Units
-from ddp_workbook.recording.dispatch_mode import Recorder
-from ddp_workbook.recording.memory import MemoryBreakdown, MemoryLedger, Moment
+from manyranks.planning import formulas
+from manyranks.planning.formulas import MemoryEstimate, Policy
+from manyranks.planning.messages import Message, ddp_messages, fsdp_messages, zero_1_messages
+from manyranks.planning.shards import Units
+from manyranks.recording.dispatch_mode import Recorder
+from manyranks.recording.memory import MemoryBreakdown, MemoryLedger, Moment
 
 ROOT_FIRST = 3  # position, and embedding's two: the root's parameters that a step uses first
 FP32, HALF = torch.float32, torch.bfloat16

@@ -20,11 +20,9 @@ from torch.distributed.algorithms.ddp_comm_hooks.powerSGD_hook import PowerSGDSt
 from torch.nn.parallel import DistributedDataParallel
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, accuracy, batches
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.chapters.make_it_fast import Step
-from ddp_workbook.digits import DigitsDataset, DigitsMLP, accuracy, batches
-from ddp_workbook.errors import RankFailed
 from ddp_workbook.experiments.collectives.message_times import timed
 from ddp_workbook.experiments.make_it_fast.ladder import (
     ALONE,
@@ -34,8 +32,10 @@ from ddp_workbook.experiments.make_it_fast.ladder import (
     steps_on_digits,
     table_of,
 )
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.network.emulated_work import record_completed_calls
+from manyranks import figures
+from manyranks.errors import RankFailed
+from manyranks.launcher.launch import launch
+from manyranks.network.emulated_work import record_completed_calls
 
 Register = Callable[[DistributedDataParallel], None]
 

@@ -12,13 +12,13 @@ import torch.distributed as dist
 from torch import nn
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.make_it_fast import RUNGS, Step, after_backward, ddp
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.collectives.message_times import timed
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.network.links import network as parse_network
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.network.links import network as parse_network
 
 WIDTH, DEPTH = 512, 8  # 18 tensors, 7.5 MB of gradients
 ROWS = 512  # of each rank

@@ -13,12 +13,12 @@ from torch import Tensor, nn
 from torch.distributed.algorithms.model_averaging.averagers import PeriodicModelAverager
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.make_it_fast import flat
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.network.links import network as parse_network
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.network.links import network as parse_network
 
 WIDTH, DEPTH = 256, 2  # 0.34 MB of weights
 RANKS, ROWS, STEPS = 4, 32, 64  # rows of each rank

@@ -12,9 +12,8 @@ import numpy as np
 import pandas as pd
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsMLP
 from ddp_workbook.chapters.make_it_fast import ddp, ddp_float16
-from ddp_workbook.digits import DigitsMLP
 from ddp_workbook.experiments.collectives.message_times import timed
 from ddp_workbook.experiments.make_it_fast.ladder import (
     RANKS,
@@ -22,9 +21,10 @@ from ddp_workbook.experiments.make_it_fast.ladder import (
     steps_on_digits,
     table_of,
 )
-from ddp_workbook.figures.palette import INK
-from ddp_workbook.network.links import Network, network
-from ddp_workbook.planning.hardware import GBIT
+from manyranks import figures
+from manyranks.figures.palette import INK
+from manyranks.network.links import Network, network
+from manyranks.planning.hardware import GBIT
 
 WIDTH, DEPTH = 192, 8
 CAP = 0.03  # MiB: every layer but the output has a bucket of its own

@@ -17,9 +17,9 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
+from manyranks import figures
 
 WIDTH, DEPTH, ROWS = 512, 4, 512  # 10 tensors, 3.3 MB of gradients; rows of each rank
 STEPS = 3  # that are looked at; the one before them is left out

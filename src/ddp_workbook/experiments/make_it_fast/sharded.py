@@ -13,10 +13,9 @@ from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import ddp_workbook
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.chapters.make_it_fast import Step, ddp
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.experiments.collectives.message_times import timed
 from ddp_workbook.experiments.make_it_fast.ladder import (
     ALONE,
@@ -28,9 +27,10 @@ from ddp_workbook.experiments.make_it_fast.ladder import (
     table_of,
 )
 from ddp_workbook.experiments.make_it_fast.step_breakdown import step_plot
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.network.links import SENT
-from ddp_workbook.network.links import network as parse_network
+from manyranks import figures
+from manyranks.launcher.launch import launch
+from manyranks.network.links import SENT
+from manyranks.network.links import network as parse_network
 
 WIDTH, DEPTH, ROWS = 512, 8, 512  # 7.5 MB of weights; rows of each rank
 STEPS, ROUNDS = 4, 4

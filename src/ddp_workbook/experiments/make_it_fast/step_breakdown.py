@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.chapters import distributed_data_parallel
 from ddp_workbook.experiments.distributed_data_parallel.hooks import (
     CAP,
     backward_passes,
     buckets_plot,
 )
+from manyranks import figures
 
 WIDTH, DEPTH, BATCH = 512, 4, 512  # 3.2 MB of gradients; rows of both ranks together
 NETWORK = "500 Mbit/s, 0.5 ms"

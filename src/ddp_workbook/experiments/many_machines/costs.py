@@ -21,14 +21,14 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook import figures
-from ddp_workbook.digits import DigitsMLP
-from ddp_workbook.launcher.calls import Call
-from ddp_workbook.launcher.launch import run_ranks
-from ddp_workbook.launcher.limits import usable_cores
-from ddp_workbook.launcher.process_group import set_up
-from ddp_workbook.planning.messages import ddp_buckets
-from ddp_workbook.planning.scaling import (
+from ddp_workbook.chapters.digits import DigitsMLP
+from manyranks import figures
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
+from manyranks.launcher.limits import usable_cores
+from manyranks.launcher.process_group import set_up
+from manyranks.planning.messages import ddp_buckets
+from manyranks.planning.scaling import (
     FORWARD,
     BucketTiming,
     Job,

@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pandas as pd
 
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.many_machines.launchers import CHECKOUT
-from ddp_workbook.notebook.display import PlainText
+from ddp_workbook.page.display import PlainText
+from manyranks.errors import WorkbookError
 
 JOB_SCRIPTS = CHECKOUT / "job_scripts"
 ENDINGS = {"sbatch": ".slurm", "qsub": ".pbs"}

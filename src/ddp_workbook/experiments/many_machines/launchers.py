@@ -13,13 +13,13 @@ from typing import NamedTuple
 
 import pandas as pd
 
-from ddp_workbook import figures
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.figures.palette import INK
-from ddp_workbook.files import temporary_folder
-from ddp_workbook.launcher.agents import AgentRun, error_of, run_agents
-from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port
-from ddp_workbook.results import read_results
+from ddp_workbook.chapters.results import read_results
+from manyranks import figures
+from manyranks.errors import WorkbookError
+from manyranks.figures.palette import INK
+from manyranks.files import temporary_folder
+from manyranks.launcher.agents import AgentRun, error_of, run_agents
+from manyranks.launcher.rendezvous import LOOPBACK, free_port
 
 CHECKOUT = Path(__file__).parents[4]
 PROGRAM = CHECKOUT / "src" / "ddp_workbook" / "chapters" / "many_machines.py"

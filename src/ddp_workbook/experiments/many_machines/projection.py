@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 
-from ddp_workbook import figures
-from ddp_workbook.figures.palette import FAINT, INK, rank_marker, series_colour
-from ddp_workbook.planning.hardware import (
+from manyranks import figures
+from manyranks.figures.palette import FAINT, INK, rank_marker, series_colour
+from manyranks.planning.hardware import (
     COMPUTE_SHARE,
     GBIT,
     GPUS,
@@ -20,7 +20,7 @@ from ddp_workbook.planning.hardware import (
     NETWORK_STEP,
     named,
 )
-from ddp_workbook.planning.scaling import (
+from manyranks.planning.scaling import (
     Job,
     NetworkModel,
     Ring,
@@ -29,7 +29,7 @@ from ddp_workbook.planning.scaling import (
     turning_point,
     weak_scaling,
 )
-from ddp_workbook.planning.speed import Cluster
+from manyranks.planning.speed import Cluster
 
 IDEAL = {"color": INK, "linestyle": "dotted", "linewidth": 1.2}
 H100 = named(GPUS, "H100")

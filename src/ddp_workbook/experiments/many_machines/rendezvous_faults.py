@@ -22,10 +22,10 @@ import pandas as pd
 import torch.distributed as dist
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.experiments.many_machines.launchers import RECORDED
-from ddp_workbook.figures.palette import pale_look, rank_colour, series_colour
-from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port, loopback_store
+from manyranks import figures
+from manyranks.figures.palette import pale_look, rank_colour, series_colour
+from manyranks.launcher.rendezvous import LOOPBACK, free_port, loopback_store
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.rendezvous.api import RendezvousHandler

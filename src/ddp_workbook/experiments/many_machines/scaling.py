@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pandas as pd
 
-from ddp_workbook import figures
-from ddp_workbook.errors import WorkbookError
+from ddp_workbook.chapters.results import read_results
 from ddp_workbook.experiments.many_machines.jobs import JOB_SCRIPTS
 from ddp_workbook.experiments.many_machines.launchers import RECORDED
-from ddp_workbook.results import read_results
+from manyranks import figures
+from manyranks.errors import WorkbookError
 
 STUDY = RECORDED / "scaling.csv"
 OWN_RESULTS = JOB_SCRIPTS / "results.csv"

@@ -11,10 +11,10 @@ import torch.distributed as dist
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.process_groups import make_mesh
-from ddp_workbook.errors import WorkbookError
 from ddp_workbook.experiments.collectives.every_call import COLLECTIVES, numbers
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.timing import compare, summary, time_step
+from manyranks.errors import WorkbookError
+from manyranks.launcher.launch import launch
+from manyranks.recording.timing import compare, summary, time_step
 
 
 def timed_sums(numbers: int, rounds: int) -> pd.DataFrame:

@@ -12,9 +12,9 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.figures.palette import INK
+from manyranks import figures
+from manyranks.figures.palette import INK
 
 BOX, HEAD = (0.92, 0.7), 0.5  # inches: the place of one rank, and of a title
 GAP = 0.03  # between frames

@@ -9,12 +9,12 @@ from typing import Any
 
 import pandas as pd
 
-from ddp_workbook import figures
 from ddp_workbook.experiments import print_environment
 from ddp_workbook.experiments.process_groups.meshes import rank_box
-from ddp_workbook.figures.palette import INK, series_colour, tint
-from ddp_workbook.launcher.agents import AgentRun, run_agents
-from ddp_workbook.launcher.rendezvous import LOOPBACK, free_port
+from manyranks import figures
+from manyranks.figures.palette import INK, series_colour, tint
+from manyranks.launcher.agents import AgentRun, run_agents
+from manyranks.launcher.rendezvous import LOOPBACK, free_port
 
 LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in five
 NUMBERS = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")

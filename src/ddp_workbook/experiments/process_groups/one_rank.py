@@ -13,11 +13,11 @@ import pandas as pd
 import torch
 import torch.distributed as dist
 
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.process_groups import train
-from ddp_workbook.files import temporary_folder
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.files import temporary_folder
+from manyranks.launcher.launch import launch
 
 COMPUTES, REDUCES = "computes (a sleep)", "in the all-reduce"
 WRITES = "writes an event (a sleep)"

@@ -13,11 +13,11 @@ import psutil
 import torch
 import torch.distributed as dist
 
-from ddp_workbook import figures
-from ddp_workbook.errors import RankFailed
-from ddp_workbook.figures.palette import INK, pale_look, series_colour, tint
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.rank_colours import rank_colour
+from manyranks import figures
+from manyranks.errors import RankFailed
+from manyranks.figures.palette import INK, pale_look, series_colour, tint
+from manyranks.launcher.launch import launch
+from manyranks.rank_colours import rank_colour
 
 
 def connected_pairs(traces: Sequence[RendezvousTrace]) -> set[tuple[int, int]]:

@@ -11,8 +11,8 @@ from typing import Any
 
 import pandas as pd
 
-from ddp_workbook import figures
-from ddp_workbook.figures.palette import FAINT, INK
+from manyranks import figures
+from manyranks.figures.palette import FAINT, INK
 
 COLUMNS = ["epoch", "rank", "place", "sample"]
 MAX_SAMPLES = 40  # samples side by side whose numbers can still be read

@@ -6,10 +6,10 @@ import torch.distributed as dist
 from torch import nn
 from torch.utils.data import DataLoader, DistributedSampler
 
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.samplers import accuracy_over_ranks
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.launcher.launch import launch
+from manyranks.launcher.launch import launch
 
 TEST_DIGITS = 21  # digits: a multiple of 1 and of 3, not of 2 or 4
 

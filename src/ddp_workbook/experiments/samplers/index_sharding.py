@@ -8,10 +8,10 @@ import pandas as pd
 from torch.utils.data import DataLoader, DistributedSampler
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.experiments.samplers.assignments import assignment_plot, sample_table
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.launcher.launch import launch
 
 
 def play_index_sharding() -> ddp_workbook.Play:

@@ -19,12 +19,12 @@ from torch.utils.data import (
     get_worker_info,
 )
 
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.experiments.arguments import describe_arguments
-from ddp_workbook.figures.palette import INK
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.timing import compare
+from manyranks import figures
+from manyranks.figures.palette import INK
+from manyranks.launcher.launch import launch
+from manyranks.recording.timing import compare
 
 SAMPLE_SECONDS, STEP_SECONDS = 0.005, 0.01
 SAMPLES, BATCH_SIZE = 32, 4  # of the data set, and of one rank's loader

@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.launcher.launch import launch
 
 LEARNING_RATE, MOMENTUM, HIDDEN = 0.05, 0.9, 64
 

@@ -7,9 +7,9 @@ import time
 import pandas as pd
 import torch
 
-from ddp_workbook import figures
-from ddp_workbook.figures.palette import series_colour, tint
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.figures.palette import series_colour, tint
+from manyranks.launcher.launch import launch
 
 NO_GPU = "No GPU here, so nothing is measured: pinning is of use only for copies to a GPU."
 PINNING_ALT = (

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.experiments.samplers.assignments import sample_table
-from ddp_workbook.launcher.launch import launch
+from manyranks.launcher.launch import launch
 
 SAMPLES = 24
 BEFORE, AFTER, TOGETHER = "before the stop", "after it", "together"

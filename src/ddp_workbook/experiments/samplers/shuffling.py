@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler, Subset
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset, DigitsMLP
-from ddp_workbook.launcher.launch import launch
+from manyranks import figures
+from manyranks.launcher.launch import launch
 
 WAYS = {
     "set_epoch": {},

@@ -13,12 +13,12 @@ from torch.distributed.algorithms.join import Join
 from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DistributedSampler, Sampler
 
-from ddp_workbook import figures
+from ddp_workbook.chapters.digits import DigitsDataset
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
-from ddp_workbook.digits import DigitsDataset
-from ddp_workbook.figures.palette import INK
-from ddp_workbook.launcher.launch import launch
-from ddp_workbook.recording.collectives import record_collectives
+from manyranks import figures
+from manyranks.figures.palette import INK
+from manyranks.launcher.launch import launch
+from manyranks.recording.collectives import record_collectives
 
 
 def steps_with_join(batches: Sequence[int], use_join: bool = True, **options) -> list[float]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 
 import ddp_workbook
-from ddp_workbook import figures
+from manyranks import figures
 
 PROGRAM = "x = its number\nall_reduce(x)\nx"
 LANE, TOP, BOX = 0.52, 0.5, 0.4  # inches
@@ -68,7 +68,10 @@ def play_sum() -> ddp_workbook.Play:
         for rank in range(4)
     }
     behaves = ddp_workbook.choice("rank 3", (JOINS, LATE, OTHER, DIES, SHAPE))
-    stills = [{"x_3": 20}, *({"rank_3": how} for how in (LATE, DIES, SHAPE, OTHER))]
+    stills: list[Mapping[str, object]] = [
+        {"x_3": 20},
+        *({"rank_3": how} for how in (LATE, DIES, SHAPE, OTHER)),
+    ]
     return ddp_workbook.play(
         one_sum, one_sum_plot, ranks=4, stills=stills, **brought, rank_3=behaves
     )

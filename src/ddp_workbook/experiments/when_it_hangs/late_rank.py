@@ -9,8 +9,8 @@ import torch
 import torch.distributed as dist
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import setup
+from manyranks import figures
 
 STEPS, COMPUTE_S, DELAY_S = (
     5,

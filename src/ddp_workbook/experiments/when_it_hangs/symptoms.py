@@ -16,17 +16,17 @@ from torch import nn
 from torch.distributed.fsdp import fully_shard
 
 import ddp_workbook
-from ddp_workbook import figures
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.experiments.when_it_hangs.faulty_programs import (
     FAULTY_PROGRAMS,
     TrainingLog,
     batches,
 )
-from ddp_workbook.recording.dispatch_mode import Recorder
+from manyranks import figures
+from manyranks.recording.dispatch_mode import Recorder
 
 if TYPE_CHECKING:
-    from ddp_workbook.checkup.diagnosis import DoctorReport
+    from manyranks.script_doctor.diagnosis import DoctorReport
 
 CORRECT = "A"
 CLOSE = 1e-4  # two mean losses

@@ -6,7 +6,7 @@ import ssl
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from ddp_workbook.files import write_atomically
+from manyranks.files import write_atomically
 
 READABLE = 0o644  # by the instructor, whatever this account's umask is
 TIMEOUT_S = 5.0  # seconds for an answer

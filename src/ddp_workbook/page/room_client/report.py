@@ -16,17 +16,17 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_atomically
-from ddp_workbook.progress_board.attendee_news import (
+from ddp_workbook.page.room_client.attendee_news import (
     Attendee,
     parse_guess,
     progress,
     shown_name,
     word,
 )
-from ddp_workbook.progress_board.connection import Folder, Server, readable_address
-from ddp_workbook.progress_board.delivery import BackgroundSender
+from ddp_workbook.page.room_client.connection import Folder, Server, readable_address
+from ddp_workbook.page.room_client.delivery import BackgroundSender
+from manyranks.errors import WorkbookError
+from manyranks.files import write_atomically
 
 VARIABLE = "WORKBOOK_ROOM"
 OWN = Path("work") / "room"

@@ -7,14 +7,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.progress_board.attendee_news import (
+from ddp_workbook.page.questions import Answer, Question, all_questions
+from ddp_workbook.page.room_client.attendee_news import (
     MAX_NEWS_BYTES,
     Attendee,
     ExerciseProgress,
     parsed,
 )
-from ddp_workbook.questions.table import Answer, Question, all_questions
+from manyranks.errors import WorkbookError
 
 MANY = 3  # attempts that did not pass, after which somebody counts as stuck
 STUCK_AFTER_S = 10 * 60  # seconds since the first attempt, after which they do, too

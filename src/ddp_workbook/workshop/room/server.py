@@ -24,9 +24,9 @@ from pathlib import Path
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_atomically
-from ddp_workbook.progress_board.attendee_news import MAX_NEWS_BYTES, parsed
+from ddp_workbook.page.room_client.attendee_news import MAX_NEWS_BYTES, parsed
+from manyranks.errors import WorkbookError
+from manyranks.files import write_atomically
 
 PORT = 8765
 CODE_FILE = ".code"  # in the room's folder: a server that is started again has the same code

@@ -10,10 +10,10 @@ from rich.console import Console, Group
 from rich.markup import escape
 from rich.table import Table
 
-from ddp_workbook.errors import WorkbookError
-from ddp_workbook.files import write_atomically
-from ddp_workbook.progress_board.attendee_news import Attendee
-from ddp_workbook.progress_board.board import Board, Spread, read_board
+from ddp_workbook.page.room_client.attendee_news import Attendee
+from ddp_workbook.workshop.room.board import Board, Spread, read_board
+from manyranks.errors import WorkbookError
+from manyranks.files import write_atomically
 
 LATEST = 3  # questions in a terminal; exercises on a projector, below the answers to a question
 AWAY = 10  # minutes without a cell

@@ -1,0 +1,1 @@
+"""What an attendee's page tells the room, if they have joined it."""

@@ -1,0 +1,120 @@
+"""`grade`: what is solved, as a table or as certificates."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from manyranks.command_line import plain_errors
+
+app = typer.Typer()
+Exercises = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="NAME", help="Such as mean_over_ranks; else all with attempts."),
+]
+FORMS = ("table", "csv", "json")
+
+
+@app.command()
+def grade(
+    names: Exercises = None,
+    work: Annotated[
+        list[Path] | None,
+        typer.Option(help="The folder work/ of an attendee, also several; else this checkout's."),
+    ] = None,
+    words: Annotated[
+        bool, typer.Option("--words", help="Also print each verdict that is not a pass.")
+    ] = False,
+    form: Annotated[str, typer.Option("--format", help="table, csv or json.")] = "table",
+    to: Annotated[
+        Path | None,
+        typer.Option("--certificates", help="Also write a page to print for each attendee, here."),
+    ] = None,
+    workshop: Annotated[
+        str | None, typer.Option(help="With --certificates: the workshop's name on them.")
+    ] = None,
+) -> None:
+    """Judge the saved attempts, as their pages do. This runs them.
+
+    They run in a sandbox if bubblewrap is installed and works here;
+    the output says so. Time and memory are limited in any case.
+
+    An exercise that was solved counts, whatever was tried after it;
+    the last column says how the latest attempt is. A certificate has
+    the name of the folder in which somebody's work/ is. The exit code is
+    1 if one is not solved, and 2 if a name is unknown or a folder
+    has no attempts.
+    """
+    from ddp_workbook.judging.verdict import SOLVED
+    from ddp_workbook.workshop.grading import attempts_folder, unknown_files, whose
+    from ddp_workbook.workshop.grading import grade as judge
+    from ddp_workbook.workshop.sandbox import sandbox
+
+    if form not in FORMS:
+        raise typer.BadParameter(f"--format is {form!r}; it is one of {', '.join(FORMS)}")
+    with plain_errors():
+        folders = [attempts_folder(one) for one in work] if work else [attempts_folder()]
+        graded = [(folder, one) for folder in folders for one in judge(names or [], folder)]
+    rows = [
+        {
+            "who": whose(folders)[folder],
+            "folder": str(folder),
+            "exercise": one.name,
+            "attempts": one.attempts,
+            "verdict": one.verdict.kind,
+            "latest": one.latest,
+            "sandbox": sandbox().name,
+        }
+        for folder, one in graded
+    ]
+    missed = [one for _, one in graded if one.verdict.kind != SOLVED]
+    if form == "table":
+        show_grades(rows, folders)
+        for one in missed if words else []:
+            typer.echo(f"\n{one.verdict!r}")
+        more = " --words prints the verdicts." if missed and not words else ""
+        typer.echo(f"{len(graded) - len(missed)} of {len(graded)} solved.{more}")
+        typer.echo(f"Their code ran {sandbox()}.")
+        for folder in folders if not names else []:
+            if others := unknown_files(folder):
+                typer.echo(f"No exercise has the name of {', '.join(others)}: not judged.")
+    else:
+        import pandas as pd
+
+        table = pd.DataFrame(rows)
+        csv = form == "csv"
+        typer.echo(table.to_csv(index=False) if csv else table.to_json(orient="records", indent=1))
+    if to is not None:
+        write_certificates(to, rows, workshop)
+    raise typer.Exit(int(bool(missed)))
+
+
+def write_certificates(to: Path, rows: list[dict], workshop: str | None) -> None:
+    """Write a page for each folder with something solved; say which, and who gets none."""
+    from ddp_workbook.judging.verdict import SOLVED
+    from ddp_workbook.workshop import certificates
+
+    solved: dict[str, list[str]] = {}
+    for folder in dict.fromkeys(row["folder"] for row in rows):
+        own = [row for row in rows if row["folder"] == folder]
+        name = certificates.name_of(Path(folder))
+        name = own[0]["who"] if name in solved else name
+        solved[name] = [row["exercise"] for row in own if row["verdict"] == SOLVED]
+    with plain_errors():
+        for path in certificates.write(to, solved, workshop or certificates.WORKSHOP):
+            typer.echo(f"Certificate: {path}", err=True)
+    if none := [name for name, own in solved.items() if not own]:
+        typer.echo(f"Nothing solved, so no certificate: {', '.join(none)}.", err=True)
+
+
+def show_grades(rows: list[dict], folders: list[Path]) -> None:
+    """Print the table; with several folders, each row says whose it is."""
+    several = len(folders) > 1
+    title = None if several else str(folders[0])
+    columns = ["who"] * several + ["exercise", "attempts", "verdict", "latest"]
+    table = Table(*columns, title=title, title_justify="left")
+    for row in rows:
+        table.add_row(*(str(row[column]) for column in columns))
+    Console().print(table)

@@ -1,0 +1,70 @@
+"""`room`: who is where, and at which exercise most are stuck."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from manyranks.command_line import plain_errors
+
+app = typer.Typer()
+
+
+@app.command()
+def room(
+    folder: Annotated[
+        Path | None,
+        typer.Option(envvar="WORKBOOK_ROOM", help="The folder of the room; see --serve."),
+    ] = None,
+    page: Annotated[
+        Path | None, typer.Option(help="Also write a page to project: it has nobody's attempts.")
+    ] = None,
+    names: Annotated[
+        bool, typer.Option("--names", help="Names stand on the page to project, too.")
+    ] = False,
+    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 5.0,
+    once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
+    serve: Annotated[
+        bool, typer.Option("--serve", help="Listen for attendees on machines without that folder.")
+    ] = False,
+    address: Annotated[
+        str | None, typer.Option(help="With --serve: listen here; else this machine's address.")
+    ] = None,
+    port: Annotated[int, typer.Option(min=0, max=65535, help="With --serve.")] = 8765,
+    certificate: Annotated[
+        Path | None, typer.Option(help="With --serve: a certificate (PEM), for TLS.")
+    ] = None,
+    key: Annotated[Path | None, typer.Option(help="The key of --certificate.")] = None,
+) -> None:
+    """Show who is where, and at which exercise most are stuck, until Ctrl-C.
+
+    Attendees who want to be seen join in a page: by a folder that all
+    machines share, `join_room("a name", "folder")`, or with --serve
+    over the network, `join("http://...", "code", "a name")`. Their
+    answers are not shared. The exit code of --once is 1 if the folder
+    cannot be read.
+    """
+    from ddp_workbook.workshop.room.views import Invitation, View
+
+    if folder is None and not serve:
+        raise typer.BadParameter("name the room's --folder, or --serve the room over the network")
+    if not serve and (address or certificate or key):
+        raise typer.BadParameter("--address, --certificate and --key need --serve")
+    with plain_errors():
+        if not serve:
+            assert folder is not None
+            raise typer.Exit(View(folder, page, every, None, names).watch(once))
+        from ddp_workbook.page.pages import CHECKOUT
+        from ddp_workbook.workshop.room import server
+
+        folder = folder or CHECKOUT / "notebooks" / "work" / "served_room"
+        page = page or folder / "room.html"
+        kept = server.Room(folder, server.code_of(folder))
+        secure = server.encryption(certificate, key)
+        where = address or server.own_address()
+        with server.RoomServer(kept, where, port, secure) as served:
+            typer.echo(f"Listening on {served.address}. Project {page.absolute().as_uri()}")
+            if not secure:
+                typer.echo(server.UNENCRYPTED)
+            invitation = Invitation(served.address, kept.code)
+            raise typer.Exit(View(folder, page, every, invitation, names).watch(once))

@@ -1,0 +1,46 @@
+"""`profile`: where a step of a training script goes."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.table import Table
+
+from manyranks.command_line import Network, Script, Timeout, plain_errors
+
+app = typer.Typer()
+
+
+@app.command()
+def profile(
+    script: Script,
+    *,
+    ranks: Annotated[int, typer.Option(min=1, help="How many ranks.")] = 2,
+    steps: Annotated[int, typer.Option(min=1, help="Steps to look at, after the first.")] = 5,
+    network: Network = None,
+    timeout: Timeout = 600,
+    to: Annotated[
+        Path | None, typer.Option(help="Also write a file of all ranks for Perfetto, here.")
+    ] = None,
+) -> None:
+    """Run a training script on a few ranks, and say where a step goes.
+
+    Computing, loading data, communication that nothing hides, waiting
+    for the last rank. The exit code is 2 if the script cannot be run.
+    """
+    from manyranks.recording.timeline import timeline
+    from manyranks.recording.traces import PARTS
+
+    with plain_errors():
+        found = timeline(*script, ranks=ranks, steps=steps, network=network, timeout=timeout)
+        written = found.save(to) if to else None
+    shown = Table(title="milliseconds of a step, mean over the steps")
+    for name in ("rank", *PARTS):
+        shown.add_column(name, justify="right")
+    for rank, row in found.parts.groupby("rank")[list(PARTS)].mean().iterrows():
+        shown.add_row(str(rank), *(f"{1e3 * row[part]:.1f}" for part in PARTS))
+    Console().print(shown)
+    typer.echo(found.in_a_sentence())
+    if written:
+        typer.echo(f"{written}: open it at ui.perfetto.dev")

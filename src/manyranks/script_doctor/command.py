@@ -1,0 +1,47 @@
+"""`doctor`: what is wrong with a training script."""
+
+import json
+from typing import Annotated
+
+import typer
+
+from manyranks.command_line import Network, Script, Timeout, plain_errors
+
+app = typer.Typer()
+
+
+@app.command()
+def doctor(
+    script: Script,
+    *,
+    ranks: Annotated[int, typer.Option(help="How many ranks, 2 or more.")] = 2,
+    batches: Annotated[int, typer.Option(help="Batches of each pass over a DataLoader.")] = 16,
+    passes: Annotated[int, typer.Option(help="Passes over a DataLoader.")] = 3,
+    steps: Annotated[int, typer.Option(help="Steps of each optimizer.")] = 48,
+    as_if_gpus: Annotated[
+        bool, typer.Option("--as-if-gpus", help="Compute on the CPU what is written for GPUs.")
+    ] = False,
+    network: Network = None,
+    timeout: Timeout = 120,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+) -> None:
+    """Run a training script on a few CPU ranks, and say what is wrong.
+
+    What it writes goes to a folder that is thrown away. The exit code
+    is 1 if something is wrong or likely to be, 2 if it cannot be run.
+    """
+    from manyranks.script_doctor.diagnosis import doctor as look_at
+
+    with plain_errors():
+        found = look_at(
+            *script,
+            ranks=ranks,
+            batches=batches,
+            passes=passes,
+            steps=steps,
+            as_if_gpus=as_if_gpus,
+            network=network,
+            timeout=timeout,
+        )
+    typer.echo(json.dumps(found.as_dict(), indent=2) if as_json else str(found))
+    raise typer.Exit(found.exit_code)
