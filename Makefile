@@ -20,7 +20,7 @@ DEBIAN = chromium fonts-dejavu-core bubblewrap \
 help:
 	@echo "make lab              set everything up, then open JupyterLab on the first notebook"
 	@echo "make test             set everything up, then run what proves the workbook, in eight minutes"
-	@echo "make test-push        what a push needs besides: further pages, browser, Slurm, in forty minutes"
+	@echo "make test-push        what a push needs besides: further pages, browser, Slurm, in thirty minutes"
 	@echo "make test-all         the rest as well: each wrong answer at each size, mutants; hours"
 	@echo "make check            lint, types, and the tests that the changed files need, in two minutes"
 	@echo "make setup            the environment alone, in .venv"

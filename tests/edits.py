@@ -13,7 +13,7 @@ def edits(one: Exercise) -> list[WrongAnswer]:
     rows = []
     for number, (words, edit) in enumerate(one.check.edits):
         try:
-            rows.append(WrongAnswer(one.name, f"row {number}", edit.of(one.solution), (words,)))
+            rows.append(WrongAnswer(one.name, f"row {number}", edit.apply(one.solution), (words,)))
         except ValueError as error:
             raise ValueError(f"{one.name}, row {number} ({words}): {error}") from None
     return rows

@@ -23,7 +23,7 @@ from pathlib import Path
 import nbformat
 
 from ddp_workbook.judging.catalogue import CHAPTERS
-from ddp_workbook.judging.check import path_of
+from ddp_workbook.judging.source import path_of
 from ddp_workbook.page import pages
 from ddp_workbook.workshop.minutes import of_exercise
 from ddp_workbook.workshop.timetable import all_minutes

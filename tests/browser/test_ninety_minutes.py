@@ -66,7 +66,7 @@ def steps(row: Row, path: Path) -> Iterator[tuple[str, str | None]]:
 def wrong_answer(name: str) -> str:
     """The solution with the first mistake of the table."""
     _, edit = find(name).check.edits[0]
-    return edit.of(find(name).solution)
+    return edit.apply(find(name).solution)
 
 
 def solution(name: str) -> str:

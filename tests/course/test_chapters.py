@@ -51,6 +51,8 @@ CHAPTERS = [
     when_it_hangs,
     make_it_fast,
 ]
+COMMON = {"digits", "training_run", "results"}  # what all chapters import
+PARTS = {"checkpointing", "locking", "stopping"}  # of checkpoint_and_recover
 SHARDED = CHAPTERS[6:8]  # a transformer and AdamW
 WITH_THE_MLP = [*CHAPTERS[:6], *CHAPTERS[8:]]
 REPLICATED = [*CHAPTERS[2:6], *CHAPTERS[8:]]
@@ -245,8 +247,8 @@ def test_a_chapter_imports_from_earlier_chapters_alone(chapter):
         if isinstance(node, ast.Import | ast.ImportFrom)
     ]
     names = {name for node in imports for name in re.findall(r"chapters\.(\w+)", ast.unparse(node))}
-    parts = {"checkpointing", "locking", "stopping"} if chapter is checkpoint_and_recover else set()
-    assert names <= set(order[: order.index(stem(chapter))]) | parts
+    helpers = COMMON | (PARTS if chapter is checkpoint_and_recover else set())
+    assert names <= set(order[: order.index(stem(chapter))]) | helpers
 
 
 @pytest.mark.parametrize(
@@ -502,9 +504,5 @@ def test_a_rank_takes_its_own_gpu_only_if_all_have_one(monkeypatch, gpus, local_
 def test_every_chapters_file_is_in_the_list_above():
     """A new chapter is held to all of these tests, or this one fails."""
     files = {path.stem for path in Path(single_process.__file__).parent.glob("*.py")}
-    files -= {
-        "__init__",
-        "fully_sharded_real_run",
-    }  # the latter has test_real_run.py
-    files -= {"checkpointing", "locking", "stopping"}  # parts of checkpoint_and_recover
+    files -= {"__init__", "fully_sharded_real_run", *COMMON, *PARTS}  # test_real_run.py is its own
     assert files == {Path(chapter.__file__).stem for chapter in CHAPTERS}

@@ -137,5 +137,5 @@ def test_the_text_to_send_says_what_the_programs_print():
     ready = "The environment is ready: make lab opens the first notebook."
     for words in (ready, "3.11, 3.12 or 3.13"):
         assert words in " ".join(text.split()) and words in set_up
-    check = (ROOT / "src" / "ddp_workbook" / "cli.py").read_text(encoding="utf-8")
+    check = (ROOT / "src/ddp_workbook/workshop/commands.py").read_text(encoding="utf-8")
     assert "Ready." in check and "Ready" in text

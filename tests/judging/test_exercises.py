@@ -11,12 +11,13 @@ from pathlib import Path
 import pytest
 
 from ddp_workbook.judging import attempts
-from ddp_workbook.judging.catalogue import CHAPTERS, FOLDER, names
+from ddp_workbook.judging.catalogue import CHAPTERS, names
 from ddp_workbook.judging.check import DistributedCheck, Observation, load
 from ddp_workbook.judging.diagnosis import mismatches
 from ddp_workbook.judging.judge import examine
 from ddp_workbook.judging.on_ranks import variants
 from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.source import FOLDER
 from ddp_workbook.judging.verdict import NOT_ATTEMPTED, SOLVED
 from ddp_workbook.page import pages
 from ddp_workbook.workshop.minutes import of_exercise
@@ -32,7 +33,7 @@ ON_FURTHER_PAGES = [
 
 
 def test_every_file_is_an_exercise_of_some_chapter():
-    files = {path.stem for path in FOLDER.glob("*.py")} - {"__init__"}
+    files = {path.stem for path in FOLDER.glob("*/*.py")} - {"__init__"}
     assert files == set(names())
     assert len(names()) == len(set(names()))
 

@@ -125,4 +125,4 @@ def test_what_cannot_be_done_is_said_and_nothing_is_written(words, told, tmp_pat
     Path("elsewhere.py").write_text('edit("dist.broadcast(total)", "pass")\n')
     with pytest.raises(SystemExit, match=re.escape(told)):
         new_exercise.main(words)
-    assert not (EXERCISES / "another.py").exists() and not (WRONG / "another.py").exists()
+    assert not [*EXERCISES.rglob("another.py")] and not (WRONG / "another.py").exists()

@@ -32,7 +32,7 @@ def test_every_trial_has_its_line_and_four_ranks_meet():
 @pytest.mark.memory
 def test_every_line_begins_with_its_state(monkeypatch):
     """Also a long one in a narrow terminal: attendees are told to look at the beginnings."""
-    monkeypatch.setattr("ddp_workbook.workshop.meeting.timed_meeting", lambda ranks: 0.1)
+    monkeypatch.setattr("ddp_workbook.workshop.handshake.timed_all_reduce", lambda ranks: 0.1)
     monkeypatch.setattr("manyranks.launcher.limits.usable_cores", lambda: 1)
     monkeypatch.setenv("COLUMNS", "60")
     result = CliRunner().invoke(cli.app, ["check"])
@@ -48,7 +48,7 @@ def test_what_is_missing_is_named_with_its_mend(monkeypatch):
     monkeypatch.setattr(
         "ddp_workbook.chapters.digits.DigitsDataset", raises(FileNotFoundError("digits"))
     )
-    monkeypatch.setattr("ddp_workbook.workshop.meeting.timed_meeting", lambda ranks: 0.1)
+    monkeypatch.setattr("ddp_workbook.workshop.handshake.timed_all_reduce", lambda ranks: 0.1)
     code, output = run("check")
     assert code == 1
     assert "failed data: digits. The folder data/ is incomplete" in output
@@ -94,7 +94,7 @@ class OtherKernel:
 KERNEL = "jupyter_client.kernelspec.KernelSpecManager.get_kernel_spec"
 CORES = "manyranks.launcher.limits.usable_cores"
 MEMORY = "manyranks.launcher.limits.free_memory"
-LAUNCH = "ddp_workbook.workshop.meeting.launch"
+LAUNCH = "ddp_workbook.workshop.handshake.launch"
 GLOO, NCCL = (f"torch.distributed.is_{name}_available" for name in ("gloo", "nccl"))
 DISK, COUNT, IMPORT = "shutil.disk_usage", "torch.cuda.device_count", "builtins.__import__"
 READ_ONLY = "os.access", lambda path, mode: False

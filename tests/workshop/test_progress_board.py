@@ -16,6 +16,7 @@ from ddp_workbook.judging.catalogue import Exercise
 from ddp_workbook.judging.magics import ExerciseMagics
 from ddp_workbook.page import guesses, predictions
 from ddp_workbook.page.questions import find
+from ddp_workbook.page.room_client import attendee_news, report
 from ddp_workbook.page.room_client.report import (
     BadRoom,
     join_room,
@@ -23,7 +24,7 @@ from ddp_workbook.page.room_client.report import (
     note_page,
     note_verdict,
 )
-from ddp_workbook.workshop.room import attendee_news, board, report, views
+from ddp_workbook.workshop.room import board, views
 from tests.commands import run
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 

@@ -13,8 +13,9 @@ from pathlib import Path
 
 import pytest
 
+from ddp_workbook.page.room_client import attendee_news, connection, delivery, report
 from ddp_workbook.page.room_client.report import BadRoom, join, leave_room, note_page, note_verdict
-from ddp_workbook.workshop.room import attendee_news, board, connection, delivery, report, server
+from ddp_workbook.workshop.room import board, server
 from ddp_workbook.workshop.room.server import Bucket, Room, RoomServer
 from tests.commands import run
 

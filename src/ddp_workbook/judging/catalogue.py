@@ -6,7 +6,7 @@ from types import ModuleType
 
 from ddp_workbook.judging import source
 from ddp_workbook.judging.attempts import FORMER_NAMES
-from ddp_workbook.judging.check import DistributedCheck, load, module_of, path_of
+from ddp_workbook.judging.check import DistributedCheck, load, module_of
 from manyranks.errors import WorkbookError
 
 # page, by what follows its number -> its exercises, in the order of the pages
@@ -62,7 +62,7 @@ class Exercise:
 
     def __init__(self, name: str):
         self.name = name
-        self.text = path_of(name).read_text(encoding="utf-8")
+        self.text = source.path_of(name).read_text(encoding="utf-8")
 
     @cached_property
     def module(self) -> ModuleType:

@@ -22,8 +22,6 @@ from typing import Any
 from ddp_workbook.judging import source
 from ddp_workbook.judging.values import in_words
 
-FOLDER = Path(__file__).parents[1] / "exercises"
-
 
 class CheckFailed(Exception):
     """The attempt does not do what the task asks: called, came back, required, where to look.
@@ -294,14 +292,9 @@ class SingleProcessCheck(DistributedCheck):
         return tuple(resolve(self.make_args, case, rank))
 
 
-def path_of(name: str) -> Path:
-    """The file of the exercise `name`, in the folder of its chapter. Raises StopIteration."""
-    return next(FOLDER.glob(f"*/{name}.py"))
-
-
 def module_of(name: str) -> ModuleType:
     """The exercise's file, imported."""
-    return import_module(f"ddp_workbook.exercises.{path_of(name).parent.name}.{name}")
+    return import_module(f"ddp_workbook.exercises.{source.path_of(name).parent.name}.{name}")
 
 
 def load(name: str) -> DistributedCheck:

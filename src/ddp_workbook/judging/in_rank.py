@@ -22,7 +22,7 @@ import torch.distributed as dist
 from ddp_workbook.judging import set_order
 from ddp_workbook.judging.attempts import YOUR_CELL
 from ddp_workbook.judging.call_recorder import CallRecorder
-from ddp_workbook.judging.check import FOLDER, DistributedCheck, load
+from ddp_workbook.judging.check import DistributedCheck, load
 from ddp_workbook.judging.guard import (
     WHOLE_CELL,
     function_in,
@@ -32,6 +32,7 @@ from ddp_workbook.judging.guard import (
 )
 from ddp_workbook.judging.set_order import RankOrderedSet
 from ddp_workbook.judging.snapshots import change, copied, snapshot, unchanged
+from ddp_workbook.judging.source import FOLDER
 from manyranks.diagnostics import exceptions, user_code
 from manyranks.launcher.process_group import set_up
 

@@ -68,7 +68,7 @@ OPERATORS = [f"__{name}__" for name in ["and", "or", "sub", "xor", "rand", "ror"
 for name in (*OPERATORS, "union", "intersection", "difference", "symmetric_difference", "copy"):
 
     def again(self: RankOrderedSet, *others: Any, method: str = name) -> Any:
-        """The result of a plain set's method, as an Unordered."""
+        """The result of a plain set's method, as a RankOrderedSet."""
         result = getattr(builtins.set, method)(self, *others)
         return result if result is NotImplemented else RankOrderedSet(result)
 
@@ -95,6 +95,6 @@ class Displays(ast.NodeTransformer):
 
 
 def compile_cell(text: str, path: str, names: dict[str, Any]) -> types.CodeType:
-    """Compile a cell whose globals are `names`; its sets are Unordered."""
+    """Compile a cell whose globals are `names`; its sets are RankOrderedSets."""
     names |= {"set": RankOrderedSet, NAME: RankOrderedSet}
     return compile(Displays().visit(parse_source(text, path)), path, "exec")

@@ -11,8 +11,11 @@ The solution is between two marks inside the function with the exercise's name:
 
 import ast
 import re
+from pathlib import Path
 
 from manyranks.diagnostics.parsing import parse_source
+
+FOLDER = Path(__file__).parents[1] / "exercises"
 
 REGION = re.compile(
     r"^(?P<margin> +)### BEGIN SOLUTION\n(?P<solution>.*?)"
@@ -27,6 +30,11 @@ TORCH = {"nn", "F", "Tensor"}  # code that uses one of these will need torch its
 
 class SourceError(ValueError):
     """An exercise's file without its function, or without the marks in it."""
+
+
+def path_of(name: str) -> Path:
+    """The file of the exercise `name`, in the folder of its chapter. Raises StopIteration."""
+    return next(FOLDER.glob(f"*/{name}.py"))
 
 
 def stub(text: str, name: str) -> str:

@@ -8,11 +8,10 @@ states. A page gives both numbers under its question.
 """
 
 import re
-from pathlib import Path
 
 import nbformat
 
-from ddp_workbook import exercises as all_exercises
+from ddp_workbook.judging.source import path_of
 from ddp_workbook.page import questions
 from ddp_workbook.page.pages import EXERCISE, PREDICT_CALL, STATED
 
@@ -74,8 +73,8 @@ def of_exercise(name: str) -> int:
 
     Raises ValueError if the file has no such line.
     """
-    file = Path(all_exercises.__path__[0]) / f"{name}.py"
+    file = path_of(name)
     found = re.search(r"^MINUTES = (\d+)$", file.read_text(encoding="utf-8"), flags=re.M)
     if not found:
-        raise ValueError(f"exercises/{name}.py has no line MINUTES = 8: how long does it take?")
+        raise ValueError(f"{file.name} has no line MINUTES = 8: how long does it take?")
     return int(found[1])

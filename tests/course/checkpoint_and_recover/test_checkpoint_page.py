@@ -31,7 +31,7 @@ def test_a_killed_training_without_saves_is_lost(no_rank_left):  # noqa: F811
     assert [failure.rank for failure in story.failures] == [3] and story.trained is None
     (attempt,) = story.attempts
     assert list(attempt.losses().index) == [*range(1, killed_ranks.KILL_AFTER_STEP + 1)]
-    assert all(later > 0 for later in attempt.noticed())
+    assert all(later > 0 for later in attempt.detection_ms())
     assert "Rank 3 was killed after step 17" in killed_ranks.outcome_plot(story).alt
 
 
@@ -80,7 +80,7 @@ def test_ranks_notice_a_kill_whoever_did_it(tmp_path, by_hand):
         (attempt.folder / str(rank)).write_text(
             f"{traced_training.EVENT_PREFIX}{json.dumps(row)}\n"
         )
-    assert attempt.noticed() == [500.0]
+    assert attempt.detection_ms() == [500.0]
 
 
 @pytest.mark.push("claims of the pages that take long")
@@ -132,7 +132,7 @@ def test_a_renamed_save_is_never_torn():
 def test_all_leave_after_the_same_step(who):
     left = launch(graceful_stop.run_until_signal, who, graceful_stop.AGREED, ranks=4)
     assert len({one.steps for one in left}) == 1 and left[0].steps < graceful_stop.STEPS
-    assert [one.heard for one in left] == [rank == who for rank in range(4)]
+    assert [one.signalled for one in left] == [rank == who for rank in range(4)]
 
 
 def test_a_rank_that_leaves_alone_is_named():

@@ -29,7 +29,7 @@ def test_a_block_is_whole_for_its_forward_and_for_its_backward_and_never_two_at_
     for of_rank in moments:
         whole = [[b for b, held in enumerate(m.weights) if held == FULL] for m in of_rank]
         assert max(map(len, whole)) == 1
-        forwards = [m for m in of_rank if m.doing.startswith(("forward", "backward"))]
+        forwards = [m for m in of_rank if m.activity.startswith(("forward", "backward"))]
         assert [m.block for m in forwards] == [0, 1, 2, 2, 1, 0]
         assert all(m.weights[m.block] == FULL for m in forwards)
         assert set(of_rank[0].weights) == set(of_rank[-1].weights) == {"shard"}
@@ -38,7 +38,7 @@ def test_a_block_is_whole_for_its_forward_and_for_its_backward_and_never_two_at_
 def test_a_whole_gradient_lives_until_its_reduce_scatter(moments):
     for of_rank in moments:
         for before, after in itertools.pairwise(of_rank):
-            if after.doing.startswith("reduce-scatter"):
+            if after.activity.startswith("reduce-scatter"):
                 assert before.gradients[after.block] == FULL
                 assert after.gradients[after.block] == "shard"
         assert set(of_rank[-1].gradients) == set(of_rank[-1].states) == {"shard"}
@@ -48,7 +48,7 @@ def test_a_whole_gradient_lives_until_its_reduce_scatter(moments):
 def test_the_pictures_say_in_words_what_they_show(moments):
     strip = step.strip(moments)
     assert "At most 1 block is unsharded at a time" in strip.alt and "1, 2, 3, 3, 2, 1" in strip.alt
-    backward = next(n for n, m in enumerate(moments[0]) if m.doing == "backward, block 3")
+    backward = next(n for n, m in enumerate(moments[0]) if m.activity == "backward, block 3")
     frame = step.frame(moments, backward)
     assert "the full weights of block 3" in frame.alt
     assert "the full gradient of block 3" in frame.alt

@@ -96,7 +96,9 @@ def test_assignments_are_gone_once_they_are_read():
 )
 def test_what_differs_between_hosts_differs_in_the_check(own, monkeypatch):
     """An id or an endpoint that is made of it is not the same in all lines."""
-    monkeypatch.setattr(set_order.RankOrderedSet, "mixed", False)  # as it is afterwards
+    monkeypatch.setattr(
+        set_order.RankOrderedSet, "reverse_on_odd_ranks", False
+    )  # as it is afterwards
     hosts = {"gpu-07": 4, "gpu-11": 2}
     first, second = (on_host_of_its_own(lambda *_: own(), host, hosts) for host in hosts)
     assert first != second
