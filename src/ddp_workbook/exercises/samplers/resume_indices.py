@@ -110,8 +110,10 @@ def returns(*replacements: str) -> list[Edit]:
     return [edit("order[done + rank :: world_size]", replacement) for replacement in replacements]
 
 
-WHOLE = "order[rank::world_size]"  # what a rank had at the beginning of the epoch
-PADDED = "(order + order[: -n % world_size])[rank::world_size]"  # that, as the sampler gives it
+WHOLE_SHARE = "order[rank::world_size]"  # what a rank had at the beginning of the epoch
+PADDED_SHARE = (
+    "(order + order[: -n % world_size])[rank::world_size]"  # that, as the sampler gives it
+)
 SHARES = ("done // world_size", "-(-done // world_size)")  # of each rank in what is done
 CHECK = SingleProcessCheck(
     cases=cases,
@@ -154,14 +156,14 @@ CHECK = SingleProcessCheck(
             "list(range(n))[done + rank :: world_size]"
         ),
         "Every rank leaves out `done` samples of its own. Whose samples does `done` count?": (
-            returns(f"{WHOLE}[done:]")
+            returns(f"{WHOLE_SHARE}[done:]")
         ),
         "This is the whole epoch. What has been trained on before the stop?": returns(
-            WHOLE, PADDED
+            WHOLE_SHARE, PADDED_SHARE
         ),
         "The whole epoch was dealt, and each rank left out a share of its part. What if `done` is "
         "no multiple of the world size?": returns(
-            *[f"{own}[{share} :]" for own in (WHOLE, PADDED) for share in SHARES]
+            *[f"{own}[{share} :]" for own in (WHOLE_SHARE, PADDED_SHARE) for share in SHARES]
         ),
         "The dealing goes on as if nothing had happened. Which rank gets the first sample that is "
         "left?": returns("order[done + (rank - done) % world_size :: world_size]"),

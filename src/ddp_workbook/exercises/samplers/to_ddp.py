@@ -95,8 +95,8 @@ def call_and_observe(function: Callable, *arguments: Any) -> dict:
         hook.remove()
     calls = [call for call in forwards if call[-1].requires_grad]
     batches = [[*a, *k.values()][0] for module, a, k, _ in calls if isinstance(module, nn.Linear)]
-    right_kind = isinstance(answer, dict) and all(isinstance(v, Tensor) for v in answer.values())
-    names = list(answer) if right_kind else None
+    has_tensors = isinstance(answer, dict) and all(isinstance(v, Tensor) for v in answer.values())
+    names = list(answer) if has_tensors else None
     return {
         "batches": [(images[:, 0] * ROWS).round().int().tolist() for images in batches],
         "ddp": [id(module) for module, *_ in calls if isinstance(module, DistributedDataParallel)],
