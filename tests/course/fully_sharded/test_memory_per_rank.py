@@ -3,7 +3,7 @@
 import pytest
 
 from ddp_workbook.chapters.digits import DigitsTransformer
-from ddp_workbook.exercises.fully_sharded.memory_per_rank import CASES, DIGITS, KEYS, Measured
+from ddp_workbook.exercises.fully_sharded.memory_per_rank import CASES, DIGITS, KEYS, Measurement
 from manyranks.launcher.launch import launch
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.held_by_strategies import held_by
@@ -15,7 +15,7 @@ SIZES = [
 ]
 
 
-def recorded(case: Measured) -> dict[str, int]:
+def recorded(case: Measurement) -> dict[str, int]:
     """The bytes that the exercise asks for."""
     return {key: getattr(case, key) for key in KEYS}
 

@@ -26,7 +26,9 @@ def test_there_are_three_faults_for_slurm_and_two_for_pbs():
     rows = []
     for scheduler, text in zip(("slurm", "pbs"), names["fix_job_script"](), strict=True):
         wrong = exercise.wrong_facts(scheduler, text)
-        rows.append([n for n, row in enumerate(exercise.TABLE.values()) if {*row} & {*wrong}])
+        rows.append(
+            [n for n, row in enumerate(exercise.FACTS_BY_HINT.values()) if {*row} & {*wrong}]
+        )
     assert rows == [[1, 3, 8, 9], [9, 13]]  # the GPUs (3) are missing as their line is not read (1)
 
 

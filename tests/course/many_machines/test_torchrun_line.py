@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.exercises.many_machines.torchrun_line import on_host_of_its_own, torchrun_line
+from ddp_workbook.exercises.many_machines.torchrun_line import call_on_host, torchrun_line
 from ddp_workbook.judging import set_order, torchrun
 from ddp_workbook.judging.torchrun import Reason, Unreadable
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
@@ -100,7 +100,7 @@ def test_what_differs_between_hosts_differs_in_the_check(own, monkeypatch):
         set_order.RankOrderedSet, "reverse_on_odd_ranks", False
     )  # as it is afterwards
     hosts = {"gpu-07": 4, "gpu-11": 2}
-    first, second = (on_host_of_its_own(lambda *_: own(), host, hosts) for host in hosts)
+    first, second = (call_on_host(lambda *_: own(), host, hosts) for host in hosts)
     assert first != second
 
 

@@ -55,7 +55,7 @@ CASES = [
 ]
 MEAN = "gpu_hours / gpus * 3600"
 ROOT = "(2 * between_failures * save_seconds) ** 0.5"
-LOST = "save_seconds / interval + interval / (2 * between_failures)"
+LOST_SHARE = "save_seconds / interval + interval / (2 * between_failures)"
 
 
 def look(key: str, hint: str, unit: str = "") -> Comparison:
@@ -63,7 +63,7 @@ def look(key: str, hint: str, unit: str = "") -> Comparison:
     return Comparison(
         select=lambda obs: number(obs.actual[key]),
         mistakes={
-            "Is something rounded on the way? Keep the fractions.": Pattern(rounded),
+            "Is something rounded on the way? Keep the fractions.": Pattern(is_rounded),
         },
         hint=hint,
         actual=lambda obs: f'{obs.value:,.6g} as "{key}"',
@@ -71,7 +71,7 @@ def look(key: str, hint: str, unit: str = "") -> Comparison:
     )
 
 
-def rounded(obs: Observation) -> bool:
+def is_rounded(obs: Observation) -> bool:
     """Whether the value is the right one with fewer decimals."""
     return any(obs.value == round(obs.expected, decimals) for decimals in range(6))
 
@@ -119,21 +119,24 @@ CHECK = SingleProcessCheck(
         "This is Daly's interval, one save shorter. The task asks for Young's.": edit(
             ROOT, f"{ROOT} - save_seconds"
         ),
-        "Saves cost this much. What do the failures cost?": edit(LOST, "save_seconds / interval"),
+        "Saves cost this much. What do the failures cost?": edit(
+            LOST_SHARE, "save_seconds / interval"
+        ),
         "The failures cost the double of this, or the half: a failure loses half an interval. And "
         "the saves?": [
-            edit(LOST, "save_seconds / interval + interval / between_failures"),
-            edit(LOST, "(save_seconds / interval + interval / between_failures) / 2"),
+            edit(LOST_SHARE, "save_seconds / interval + interval / between_failures"),
+            edit(LOST_SHARE, "(save_seconds / interval + interval / between_failures) / 2"),
         ],
         "T is the time from one save to the next, with the save in it. By what is C divided?": edit(
-            LOST, "save_seconds / (interval + save_seconds) + interval / (2 * between_failures)"
+            LOST_SHARE,
+            "save_seconds / (interval + save_seconds) + interval / (2 * between_failures)",
         ),
         "This is in percent. A share is at most 1.": edit('"lost": lost', '"lost": 100 * lost'),
         "These are seconds. A share is one time divided by another.": edit(
-            LOST, "save_seconds + interval / 2"
+            LOST_SHARE, "save_seconds + interval / 2"
         ),
         "The two shares are added: neither is a part of the other.": edit(
-            LOST, "(save_seconds / interval) * (interval / (2 * between_failures))"
+            LOST_SHARE, "(save_seconds / interval) * (interval / (2 * between_failures))"
         ),
         "In lost, M is the job's as well, and in seconds.": [
             edit("(2 * between_failures)\n", "(2 * gpu_hours * 3600)\n"),

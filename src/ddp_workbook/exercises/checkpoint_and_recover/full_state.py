@@ -77,39 +77,39 @@ class Small(nn.Module):
         return self.output(x + self.frozen[0] * self.scale[0])
 
 
-class Sharded(NamedTuple):
+class ShardedModel(NamedTuple):
     """One call: on how many ranks, and whether the model has run before."""
 
     ranks: int
     evaluated: bool
 
 
-def numbers_of(call: Sharded) -> dict[str, Tensor]:
+def numbers_of(call: ShardedModel) -> dict[str, Tensor]:
     """The state dict of rank 0's whole model: no number twice in a tensor."""
     values = {}
-    for place, (name, zeros) in enumerate(Small().state_dict().items(), start=1):
-        counted = (
-            torch.arange(zeros.numel()).reshape(zeros.shape) + 10 * place + 300 * call.evaluated
+    for place, (name, tensor) in enumerate(Small().state_dict().items(), start=1):
+        numbers = (
+            torch.arange(tensor.numel()).reshape(tensor.shape) + 10 * place + 300 * call.evaluated
         )
-        if zeros.dtype == torch.bool:
-            values[name] = counted % 2 == 0
-        elif zeros.dtype == torch.int64:
-            values[name] = counted + 2**53
+        if tensor.dtype == torch.bool:
+            values[name] = numbers % 2 == 0
+        elif tensor.dtype == torch.int64:
+            values[name] = numbers + 2**53
         else:
-            fine = 0.1 if zeros.dtype == torch.float64 else 0.25
-            values[name] = ((counted % 100 + fine) * (1 - 2 * (counted % 2))).to(zeros.dtype)
+            fraction = 0.1 if tensor.dtype == torch.float64 else 0.25
+            values[name] = ((numbers % 100 + fraction) * (1 - 2 * (numbers % 2))).to(tensor.dtype)
     values["output.weight"] = values["position"]  # tied
     return dict(sorted(values.items()))
 
 
 PARAMETERS = [name for name, _ in Small().named_parameters(remove_duplicate=False)]
 BUFFERS = [name for name in Small().state_dict() if name not in PARAMETERS]
-BYTES = sum(tensor.nbytes for tensor in Small().parameters())
-LIMIT = BYTES // 2
-PATIENCE = 0.3  # seconds of a call to wait for memory to be freed: gloo's thread does it late
+MODEL_BYTES = sum(tensor.nbytes for tensor in Small().parameters())
+LIMIT_BYTES = MODEL_BYTES // 2
+PATIENCE_S = 0.3  # seconds of a call to wait for memory to be freed: gloo's thread does it late
 
 
-def sharded(call: Sharded, rank: int) -> tuple[nn.Module]:
+def make_args(call: ShardedModel, rank: int) -> tuple[nn.Module]:
     """The argument of a call; it remembers the state in which it must be afterwards."""
     RankOrderedSet.reverse_on_odd_ranks = True  # a set of names has another order in each process
     model = Small()
@@ -120,7 +120,7 @@ def sharded(call: Sharded, rank: int) -> tuple[nn.Module]:
     for unit in model.units:
         fully_shard(unit, mesh=mesh)
     fully_shard(model, mesh=mesh)
-    model.before = state_of(model)
+    model.state_before = state_of(model)
     if call.evaluated:
         with torch.no_grad():
             model.eval()(torch.zeros(2, 8))
@@ -128,11 +128,13 @@ def sharded(call: Sharded, rank: int) -> tuple[nn.Module]:
     return (model,)
 
 
-def counted(function: Callable, model: Small) -> Any:
+def call_and_measure(function: Callable, model: Small) -> Any:
     """Call the reader's function, and note on the model how much memory it took."""
-    with PeakMemoryMode(LIMIT, PATIENCE * (dist.get_rank() > 0)) as memory:  # rank 0 may have all
+    with PeakMemoryMode(
+        LIMIT_BYTES, PATIENCE_S * (dist.get_rank() > 0)
+    ) as memory:  # rank 0 may have all
         returned = function(model)
-    model.most = memory.most
+    model.peak_bytes = memory.most
     return returned
 
 
@@ -141,7 +143,7 @@ def form(value: Any) -> str:
     if not isinstance(value, Tensor):
         return in_words(value)
     kind = "a DTensor" if isinstance(value, DTensor) else "a tensor"
-    part = f", of which {tuple(local(value).shape)} is here" * isinstance(value, DTensor)
+    part = f", of which {tuple(local(value).shape)} is here" if isinstance(value, DTensor) else ""
     dtype = str(value.dtype).removeprefix("torch.")
     return f"{kind} {tuple(value.shape)} of {dtype} on {value.device.type}{part}"
 
@@ -154,33 +156,38 @@ def local(tensor: Tensor) -> Tensor:
 def state_of(model: Small) -> dict[str, Any]:
     """All that must be the same after the call; of the parameters this rank's shards."""
     tensors = dict(model.named_parameters()) | dict(model.named_buffers())
-    modes = {f"{name}.training": one.training for name, one in model.named_modules()}
-    return {name: snapshot(local(one)) for name, one in tensors.items()} | modes
+    modes = {f"{name}.training": module.training for name, module in model.named_modules()}
+    return {name: snapshot(local(tensor)) for name, tensor in tensors.items()} | modes
 
 
-def seen_of(returned: object, model: Small) -> dict:
+def observe(returned: object, model: Small) -> dict:
     """What came back, and the state of the model afterwards."""
     state = returned if isinstance(returned, dict) else {}
     state = {str(name): state[name] for name in sorted(state, key=str)}  # any order is right
-    whole = [name for name, one in model.named_parameters() if not isinstance(one, DTensor)]
+    unsharded = [
+        name for name, parameter in model.named_parameters() if not isinstance(parameter, DTensor)
+    ]
     return {
         "kind": "a dict" if isinstance(returned, dict) else in_words(returned),
         "names": list(state),
         "forms": {name: form(value) for name, value in state.items()},
-        "values": {name: local(one) for name, one in state.items() if isinstance(one, Tensor)},
-        "whole": whole,
-        "changed": "" if whole else change("model", model.before, state_of(model)),
-        "most": model.most,
+        "values": {
+            name: local(parameter)
+            for name, parameter in state.items()
+            if isinstance(parameter, Tensor)
+        },
+        "unsharded": unsharded,
+        "change": "" if unsharded else change("model", model.state_before, state_of(model)),
+        "peak_bytes": model.peak_bytes,
     }
 
 
 def names_in_words(obs: Observation) -> str:
     """How many entries came, which are missing, and which do not belong there."""
-    missing, strange = ({*obs.expected} - {*obs.value}, {*obs.value} - {*obs.expected})
-    without = f", without {in_words(sorted(missing))}" * bool(missing)
-    return f"{len(obs.value)} entries{without}" + f", with {in_words(sorted(strange))}" * bool(
-        strange
-    )
+    missing, extra = ({*obs.expected} - {*obs.value}, {*obs.value} - {*obs.expected})
+    without = f", without {in_words(sorted(missing))}" if missing else ""
+    with_extra = f", with {in_words(sorted(extra))}" if extra else ""
+    return f"{len(obs.value)} entries{without}{with_extra}"
 
 
 LOOKS = [
@@ -217,7 +224,7 @@ LOOKS = [
         mistakes={
             "This is still a DTensor, which holds only a shard, or needs the group of ranks. What "
             "makes a full, plain tensor of it?": Pattern(
-                lambda obs: any("DTensor" in one for one in obs.value.values())
+                lambda obs: any("DTensor" in form_text for form_text in obs.value.values())
             ),
         },
         hint="Each entry is a tensor of the parameter's own dtype. How many of its rows does "
@@ -234,7 +241,7 @@ LOOKS = [
         required="{expected}",
     ),
     Comparison(
-        select=lambda obs: obs.actual["whole"],
+        select=lambda obs: obs.actual["unsharded"],
         expected=[],
         hint="The model is left unsharded: this rank holds all of these parameters. What "
         "shards them again?",
@@ -245,7 +252,7 @@ LOOKS = [
         required="the model as it was: a shard of each parameter on each rank",
     ),
     Comparison(
-        select=lambda obs: obs.actual["changed"],
+        select=lambda obs: obs.actual["change"],
         expected="",
         hint="Which line changes the model?",
         actual="your function changed {value} on rank {rank}",
@@ -253,24 +260,26 @@ LOOKS = [
         show=str,
     ),
     Comparison(
-        select=lambda obs: obs.actual["most"] if obs.rank else 0,
-        expected=LIMIT,
+        select=lambda obs: obs.actual["peak_bytes"] if obs.rank else 0,
+        expected=LIMIT_BYTES,
         hint="When does this rank need one full tensor, and when the next? It needs to keep none.",
         actual="the right dicts; rank {rank} had up to {value} bytes of new tensors at a time",
-        required=f"{{expected}} at most: half of the model's {BYTES:,} bytes",
-        equal=lambda actual, expected: (actual <= LIMIT) == (expected <= LIMIT),
+        required=f"{{expected}} at most: half of the model's {MODEL_BYTES:,} bytes",
+        equal=lambda actual, expected: (actual <= LIMIT_BYTES) == (expected <= LIMIT_BYTES),
     ),
 ]
 RANK, END = "dist.get_rank() == 0", "  # an all-gather: on every rank"
 CHECK = DistributedCheck(
-    cases=lambda size: [Sharded(size, False)] * (size == 4) + [Sharded(size, True)],
+    cases=lambda size: [
+        ShardedModel(size, evaluated) for evaluated in ((False, True) if size == 4 else (True,))
+    ],
     call_text=lambda call: (
         f"full_state(model), the model in shards on {call.ranks} rank{'s' * (call.ranks > 1)}"
-        + " after an evaluation" * call.evaluated
+        + (" after an evaluation" if call.evaluated else "")
     ),
-    make_args=sharded,
-    caller=counted,
-    observe=seen_of,
+    make_args=make_args,
+    caller=call_and_measure,
+    observe=observe,
     comparisons=LOOKS,
     mistakes={
         "These are rank 0's own rows. Where do the other rows come from?": edit(

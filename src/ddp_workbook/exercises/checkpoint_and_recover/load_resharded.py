@@ -38,7 +38,7 @@ HINTS = [
     "Make the result first, with torch.empty. Then copy what a file has for you to its place, and "
     "keep neither the file nor a part of it.",
 ]
-SLACK = 16 * 1024  # bytes
+SLACK_BYTES = 16 * 1024
 ON_META = "a tensor on the device meta"
 
 
@@ -59,7 +59,7 @@ def load_resharded(full: Tensor, sizes: list[int], read: Callable[[int], Tensor]
     ### END SOLUTION
 
 
-class Saved(NamedTuple):
+class Checkpoint(NamedTuple):
     """The rows of each file, the other dimensions, the dtype; and how many ranks load it."""
 
     sizes: list[int]
@@ -75,8 +75,8 @@ class Saved(NamedTuple):
     def rows(self, rank: int) -> tuple[int, int]:
         """The first row of a rank, and the one after its last."""
         total = sum(self.sizes)
-        each = -(-total // self.ranks)
-        return min(rank * each, total), min((rank + 1) * each, total)
+        share = -(-total // self.ranks)
+        return min(rank * share, total), min((rank + 1) * share, total)
 
     def files(self, rank: int) -> list[int]:
         """Those that have rows of a rank."""
@@ -84,36 +84,36 @@ class Saved(NamedTuple):
         owner = [file for file, size in enumerate(self.sizes) for _ in range(size)]
         return sorted({*owner[first:end]})
 
-    def allowed(self, rank: int) -> int:
+    def max_bytes(self, rank: int) -> int:
         """Bytes that a rank may have at a time."""
         first, end = self.rows(rank)
         row = torch.Size(self.rest).numel() * self.dtype.itemsize
-        return (end - first + 2 * max(self.sizes)) * row + SLACK
+        return (end - first + 2 * max(self.sizes)) * row + SLACK_BYTES
 
 
 CASES = [
-    Saved([3, 3, 3, 1], (2,), torch.float32),
-    Saved([5, 5], (2, 2), torch.float64),
-    Saved([2, 0, 5, 1, 0], (), torch.int64),
-    Saved([1, 0, 1], (2,), torch.bfloat16),  # of 3 or 4 ranks, some have no row
-    Saved([48] * 12, (200,), torch.float32),
-    Saved([7, 90, 30, 43], (60,), torch.float32),
+    Checkpoint([3, 3, 3, 1], (2,), torch.float32),
+    Checkpoint([5, 5], (2, 2), torch.float64),
+    Checkpoint([2, 0, 5, 1, 0], (), torch.int64),
+    Checkpoint([1, 0, 1], (2,), torch.bfloat16),  # of 3 or 4 ranks, some have no row
+    Checkpoint([48] * 12, (200,), torch.float32),
+    Checkpoint([7, 90, 30, 43], (60,), torch.float32),
 ]
 
 
-def whole(case: Saved) -> Tensor:
+def whole(case: Checkpoint) -> Tensor:
     """The tensor, in which no number occurs twice; integers are too large for a float64."""
-    more = 0.25 if case.dtype.is_floating_point else 2**53
-    count = torch.arange(torch.Size(case.shape).numel(), dtype=torch.float64)
-    numbers = count + more if case.dtype.is_floating_point else count.long() + more
+    offset = 0.25 if case.dtype.is_floating_point else 2**53
+    places = torch.arange(torch.Size(case.shape).numel(), dtype=torch.float64)
+    numbers = places + offset if case.dtype.is_floating_point else places.long() + offset
     return numbers.reshape(case.shape).to(case.dtype)
 
 
 class Files:
     """The argument `read`; it remembers what was read, and how much memory the call took."""
 
-    def __init__(self, case: Saved) -> None:
-        self.shards, self.calls, self.most = whole(case).split(case.sizes), list[int](), 0
+    def __init__(self, case: Checkpoint) -> None:
+        self.shards, self.calls, self.peak_bytes = whole(case).split(case.sizes), list[int](), 0
 
     def __call__(self, file: int) -> Tensor:
         """All rows of one file, in memory of their own."""
@@ -123,30 +123,32 @@ class Files:
         return self.shards[file].clone()
 
 
-def make_args(case: Saved) -> tuple[Tensor, list[int], Files]:
+def make_args(case: Checkpoint) -> tuple[Tensor, list[int], Files]:
     """The arguments of a call."""
     return torch.empty(case.shape, dtype=case.dtype, device="meta"), [*case.sizes], Files(case)
 
 
-def counted(function: Callable, full: Tensor, sizes: list[int], read: Files) -> Any:
+def call_and_measure(function: Callable, full: Tensor, sizes: list[int], read: Files) -> Any:
     """Call the reader's function, and note how much memory it took."""
     with filled_memory(), PeakMemoryMode(0) as memory:
         returned = function(full, sizes, read)
-    read.most = memory.most
+    read.peak_bytes = memory.most
     return returned
 
 
-def seen_of(returned: Any, full: Tensor, sizes: list[int], read: Files) -> dict[str, Any]:
+def observe(returned: Any, full: Tensor, sizes: list[int], read: Files) -> dict[str, Any]:
     """What came back, which files were read, and the most bytes at a time."""
     if isinstance(returned, Tensor) and returned.is_meta:
         returned = ON_META
-    return {"rows": returned, "files": sorted(read.calls), "most": read.most}
+    return {"rows": returned, "files": sorted(read.calls), "peak_bytes": read.peak_bytes}
 
 
 def of_another_rank(obs: Observation) -> bool:
     """Whether these are the rows that another rank must return."""
     return any(
-        values_equal(obs.value, one.expected) for one in obs.all_ranks if one.rank != obs.rank
+        values_equal(obs.value, rank_obs.expected)
+        for rank_obs in obs.all_ranks
+        if rank_obs.rank != obs.rank
     )
 
 
@@ -167,8 +169,8 @@ CHECK = DistributedCheck(
         f"sizes was {case.sizes}, and full {str(case.dtype)[6:]} of shape {case.shape}"
     ),
     make_args=make_args,
-    caller=counted,
-    observe=seen_of,
+    caller=call_and_measure,
+    observe=observe,
     comparisons=[
         Comparison(
             select=lambda obs: obs.actual["rows"],
@@ -210,8 +212,8 @@ CHECK = DistributedCheck(
             required="the files {expected}, each once",
         ),
         Comparison(
-            select=lambda obs: obs.actual["most"],
-            expected=lambda case, rank: case.allowed(rank),
+            select=lambda obs: obs.actual["peak_bytes"],
+            expected=lambda case, rank: case.max_bytes(rank),
             hint="Which tensors are alive when the last file is read, or when parts are "
             "joined? A slice of a file keeps the whole file in memory.",
             actual="the right rows, but rank {rank} had up to {value} bytes at a time",

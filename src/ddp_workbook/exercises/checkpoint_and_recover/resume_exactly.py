@@ -78,7 +78,7 @@ def resume_exactly(job: Any, steps: int, saved: dict | None) -> dict:
     ### END SOLUTION
 
 
-A_RANK, BATCH, WIDTH = 8, 2, 6  # samples of a rank in an epoch, of a batch; features
+SAMPLES_PER_RANK, BATCH_SIZE, WIDTH = 8, 2, 6  # samples of a rank in an epoch, of a batch; features
 SEED = 7
 SAVES = count()  # of this rank, in all calls
 
@@ -91,11 +91,11 @@ class Job:
         torch.manual_seed(SEED)
         self.model = nn.Sequential(nn.Linear(WIDTH, 8), nn.Dropout(0.5), nn.Linear(8, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=0.1, momentum=0.9)
-        numbers = range(A_RANK * world)
+        numbers = range(SAMPLES_PER_RANK * world)
         self.inputs = torch.randn(len(numbers), WIDTH)
         self.sampler = DistributedSampler(numbers, world, rank, seed=SEED)
-        own = torch.Generator()  # else a new iterator of the loader would draw from PyTorch's
-        self.loader = DataLoader(numbers, BATCH, sampler=self.sampler, generator=own)
+        generator = torch.Generator()  # else a new iterator of the loader would draw from PyTorch's
+        self.loader = DataLoader(numbers, BATCH_SIZE, sampler=self.sampler, generator=generator)
         torch.manual_seed(SEED + rank)
         self.samples: list[list[int]] = []
         self.random: list[str] = []
@@ -107,38 +107,44 @@ class Job:
         self.optimizer.zero_grad()
         inputs = self.inputs[batch]
         (self.model(inputs).squeeze(1) - inputs.sum(1)).square().mean().backward()
-        parameters = [one for one in self.model.parameters() if one.grad is not None]
-        every = torch.cat([one.grad.flatten() for one in parameters])
-        dist.all_reduce(every)
-        parts = every.div_(dist.get_world_size()).split([one.numel() for one in parameters])
-        for one, part in zip(parameters, parts, strict=True):
-            one.grad.copy_(part.view_as(one))
+        parameters = [
+            parameter for parameter in self.model.parameters() if parameter.grad is not None
+        ]
+        gradients = torch.cat([parameter.grad.flatten() for parameter in parameters])
+        dist.all_reduce(gradients)
+        parts = gradients.div_(dist.get_world_size()).split(
+            [parameter.numel() for parameter in parameters]
+        )
+        for parameter, part in zip(parameters, parts, strict=True):
+            parameter.grad.copy_(part.view_as(parameter))
         self.optimizer.step()
 
 
 def digest(*tensors: torch.Tensor) -> str:
     """Of all bits of these tensors."""
-    return hashlib.sha256(b"".join(t.detach().numpy().tobytes() for t in tensors)).hexdigest()[:8]
+    return hashlib.sha256(
+        b"".join(tensor.detach().numpy().tobytes() for tensor in tensors)
+    ).hexdigest()[:8]
 
 
-def in_parts(resume_exactly: Callable, parts: tuple[int, ...]) -> dict[str, Any]:
+def train_in_parts(resume_exactly: Callable, parts: tuple[int, ...]) -> dict[str, Any]:
     """Train in as many processes as there are parts, as far as `job` can tell."""
     saved = None
-    seen: dict[str, Any] = {"problem": "", "samples": [], "random": [], "weights": ""}
+    results: dict[str, Any] = {"problem": "", "samples": [], "random": [], "weights": ""}
     for steps in parts:
         job = Job()
         returned = resume_exactly(job, steps, saved)
-        seen["samples"] += job.samples
-        seen["random"] += job.random
-        seen["weights"] = digest(*job.model.parameters())
-        saved, seen["problem"] = kept(returned)
-        if seen["problem"]:
+        results["samples"] += job.samples
+        results["random"] += job.random
+        results["weights"] = digest(*job.model.parameters())
+        saved, results["problem"] = read_back(returned)
+        if results["problem"]:
             break
-    return seen
+    return results
 
 
 @user_code.mark_finished_wait
-def kept(returned: Any) -> tuple[Any, str]:
+def read_back(returned: Any) -> tuple[Any, str]:
     """On each rank: rank 0's checkpoint as it is read from a file; and why it cannot be."""
     store, name = dist.distributed_c10d._get_default_store(), f"saved {next(SAVES)}"
     if dist.get_rank() == 0:
@@ -147,25 +153,25 @@ def kept(returned: Any) -> tuple[Any, str]:
             torch.save(returned, buffer)
         store.set(name, buffer.getvalue())
     try:
-        saved = torch.load(io.BytesIO(store.get(name)), weights_only=True)
+        checkpoint = torch.load(io.BytesIO(store.get(name)), weights_only=True)
     except Exception as error:  # a file may hold anything
         return None, f"what torch.load refuses: {str(error).partition(chr(10))[0][:200]}"
-    return saved, "" if isinstance(saved, dict) else in_words(saved)
+    return checkpoint, "" if isinstance(checkpoint, dict) else in_words(checkpoint)
 
 
 def call_text(parts: tuple[int, ...]) -> str:
     """The calls in words."""
-    each = [f"{steps} steps" for steps in parts]
-    return ", then in a new process ".join(each)
+    part_texts = [f"{steps} steps" for steps in parts]
+    return ", then in a new process ".join(part_texts)
 
 
-def first_other(obs: Observation) -> int:
+def first_difference(obs: Observation) -> int:
     """Which step is the first that differs."""
     pairs = zip_longest(obs.value, obs.expected)
-    return next((n for n, (one, other) in enumerate(pairs) if one != other), 0)
+    return next((n for n, (value, expected) in enumerate(pairs) if value != expected), 0)
 
 
-def at(values: list, step: int) -> str:
+def describe_samples(values: list, step: int) -> str:
     """The samples of a step, in words."""
     return f"samples {in_words(values[step])}" if step < len(values) else "no step"
 
@@ -184,16 +190,17 @@ SAMPLES = Comparison(
     hint="Write down the epoch and the batch in it for each step. How does a new process get "
     "there from the number of steps that are done?",
     actual=lambda obs: (
-        f"{at(obs.value, first_other(obs))} in step {first_other(obs) + 1}, on rank {obs.rank}"
+        f"{describe_samples(obs.value, first_difference(obs))} in step "
+        f"{first_difference(obs) + 1}, on rank {obs.rank}"
     ),
-    required=lambda obs: at(obs.expected, first_other(obs)),
+    required=lambda obs: describe_samples(obs.expected, first_difference(obs)),
 )
 RANDOM = Comparison(
     select=lambda obs: obs.actual["random"],
     hint="When are they taken, whose are they, and what draws some of them between then and "
     "the next step?",
     actual=lambda obs: (
-        f"from step {first_other(obs) + 1} on, other random numbers on rank {obs.rank}"
+        f"from step {first_difference(obs) + 1} on, other random numbers on rank {obs.rank}"
     ),
     required="in each step and on each rank, those of an uninterrupted training",
 )
@@ -204,12 +211,12 @@ WEIGHTS = Comparison(
     actual=lambda obs: f"other weights on rank {obs.rank} after {sum(obs.case)} steps",
     required="the weights of an uninterrupted training, equal in every bit",
 )
-MINE = 'saved["random"][dist.get_rank()]'
+OWN_RANDOM = 'saved["random"][dist.get_rank()]'
 GATHER = "random = [None] * dist.get_world_size()\n    dist.all_gather_object(random, "
 CHECK = DistributedCheck(
     cases=lambda size: [(7,), (2, 5), (3, 1, 3)],  # an epoch has 4 steps
     make_args=lambda case: (case,),
-    caller=in_parts,
+    caller=train_in_parts,
     observe=lambda obs, case: obs,
     call_text=lambda case: f"resume_exactly: {call_text(case)}",
     comparisons=[CHECKPOINT, SAMPLES, RANDOM, WEIGHTS],
@@ -226,12 +233,12 @@ CHECK = DistributedCheck(
             'done = saved["done"]', 'done = saved["done"] - 1'
         ),
         "Dropout draws other numbers after each restart: this rank's begin anew. What holds where "
-        "they stood?": edit(f"        torch.set_rng_state({MINE})\n", ""),
+        "they stood?": edit(f"        torch.set_rng_state({OWN_RANDOM})\n", ""),
         "These are rank 0's random numbers, on every rank. Whose state does the checkpoint hold?": [
-            edit(MINE, 'saved["random"][0]'),
+            edit(OWN_RANDOM, 'saved["random"][0]'),
         ],
         "A seed begins a new series of random numbers. The old one had gone some way: how far?": (
-            edit(f"set_rng_state({MINE})", "manual_seed(saved['done'])")
+            edit(f"set_rng_state({OWN_RANDOM})", "manual_seed(saved['done'])")
         ),
         "The weights are the old ones at first, and the next step is another. What does momentum "
         "remember, and where?": edit(

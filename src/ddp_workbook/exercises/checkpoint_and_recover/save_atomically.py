@@ -107,7 +107,7 @@ def as_bytes(state: dict) -> bytes:
     return buffer.getvalue()
 
 
-def made(save_atomically: Callable, case: Save) -> dict[str, Any]:
+def call_in_folder(save_atomically: Callable, case: Save) -> dict[str, Any]:
     """Call the function in a folder of its own, and say what it has left there."""
     with own_folder() as folder:
         folder.mkdir()
@@ -117,28 +117,34 @@ def made(save_atomically: Callable, case: Save) -> dict[str, Any]:
         elif case is not FIRST:
             path.write_bytes(as_bytes(OLD))
         if case is KILLED:
-            cuts = called_once(save_atomically, path, case)[0]
+            crash_points = call_once(save_atomically, path, case)[0]
             path.unlink(missing_ok=True)
             path.write_bytes(as_bytes(OLD))
-            left = cuts.others[len(cuts.others) // 2] if cuts.others else {}
-            for other, content in left.items():
-                other.parent.mkdir(parents=True, exist_ok=True)
-                other.write_bytes(content)
-        return judged(save_atomically, path, case)
+            contents = (
+                crash_points.others[len(crash_points.others) // 2] if crash_points.others else {}
+            )
+            for file, content in contents.items():
+                file.parent.mkdir(parents=True, exist_ok=True)
+                file.write_bytes(content)
+        return observe_call(save_atomically, path, case)
 
 
-def called_once(function: Callable, path: Path, case: Save) -> tuple[CrashPoints, str]:
+def call_once(function: Callable, path: Path, case: Save) -> tuple[CrashPoints, str]:
     """Call the function; what was seen, and the error that it raised, or ""."""
     inner = getattr(function, "function", function)
-    cuts = CrashPoints(path, getattr(inner, "__code__", None))
+    crash_points = CrashPoints(path, getattr(inner, "__code__", None))
     state = state_of(case) | ({"more": (n for n in ())} if case is UNSAVABLE else {})
     with ExitStack() as stack:
         names = getattr(inner, "__globals__", {})
-        stack.enter_context(cuts.recording_fsync(names, fails=case is SYNC))
+        stack.enter_context(crash_points.recording_fsync(names, fails=case is SYNC))
         if case.kilobytes is not None:
-            room = int(case.kilobytes * 1000)
-            stack.enter_context(full_disk(room if room >= 0 else len(as_bytes(NEW)) + room))
-        stack.enter_context(read_only(path.parent) if case is READ_ONLY else cuts.recording())
+            free_bytes = int(case.kilobytes * 1000)
+            stack.enter_context(
+                full_disk(free_bytes if free_bytes >= 0 else len(as_bytes(NEW)) + free_bytes)
+            )
+        stack.enter_context(
+            read_only(path.parent) if case is READ_ONLY else crash_points.recording()
+        )
         try:
             function(state, path)
         except CheckFailed:
@@ -146,37 +152,38 @@ def called_once(function: Callable, path: Path, case: Save) -> tuple[CrashPoints
         except Exception as error:
             if not case.fails:
                 raise
-            return cuts, f"{type(error).__name__}: {error}"
-    return cuts, ""
+            return crash_points, f"{type(error).__name__}: {error}"
+    return crash_points, ""
 
 
-def judged(save_atomically: Callable, path: Path, case: Save) -> dict[str, Any]:
+def observe_call(save_atomically: Callable, path: Path, case: Save) -> dict[str, Any]:
     """What a call has done to the folder, at each moment and in the end."""
-    before, names = read(path), listed(path.parent)
-    cuts, raised = called_once(save_atomically, path, case)
+    before, names = read(path), list_names(path.parent)
+    crash_points, error = call_once(save_atomically, path, case)
     after = read(path)
-    whole = in_the_end(path, before, after, state_of(case))
+    whole = describe_path(path, before, after, state_of(case))
     saved = whole == "the new state"
-    torn = [one for one in cuts.contents if one[0] not in (before, after)]
+    torn = [moment for moment in crash_points.contents if moment[0] not in (before, after)]
     return {
         "whole": whole,
-        "raised": raised,
-        "ended": bool(raised) or (saved and not (case is SYNC and cuts.fsync_called)),
-        "kept": not case.fails or saved or whole in ("the old state", "the folder"),
+        "error": error,
+        "fails_or_saves": bool(error)
+        or (saved and not (case is SYNC and crash_points.fsync_called)),
+        "is_intact": not case.fails or saved or whole in ("the old state", "the folder"),
         "torn": torn if saved and not case.fails else [],
         "old": before,
-        "left": [name for name in listed(path.parent) if name not in [*names, FILE]],
-        "inside": cuts.is_inside,
-        "unsynced": cuts.not_synced,
+        "leftovers": [name for name in list_names(path.parent) if name not in [*names, FILE]],
+        "inside": crash_points.is_inside,
+        "unsynced": crash_points.not_synced,
     }
 
 
-def listed(folder: Path) -> list[str]:
+def list_names(folder: Path) -> list[str]:
     """The names of all files and folders below this one."""
-    return sorted(str(one.relative_to(folder)) for one in folder.rglob("*"))
+    return sorted(str(path.relative_to(folder)) for path in folder.rglob("*"))
 
 
-def in_the_end(path: Path, before: bytes | None, after: bytes | None, new: dict) -> str:
+def describe_path(path: Path, before: bytes | None, after: bytes | None, new: dict) -> str:
     """What stands at `path` after a call, in words."""
     if path.is_dir():
         return "the folder"
@@ -196,16 +203,17 @@ def size(content: bytes | None) -> str:
     return "no file" if content is None else f"{len(content):,} bytes"
 
 
-def torn_words(obs: Observation) -> str:
+def describe_torn(obs: Observation) -> str:
     """The first moment at which a kill would have left neither file."""
     content, line = obs.actual["torn"][0]
     place = f"killed in your line {line}" if line else "killed in the middle"
-    was = obs.actual["old"]
-    held = "there is no file at path" if content is None else f"path has {size(content)}"
-    return f"{place}: {held}; before the call it had {size(was)}" * bool(was) or f"{place}: {held}"
+    old = obs.actual["old"]
+    state = "there is no file at path" if content is None else f"path has {size(content)}"
+    before = f"; before the call it had {size(old)}" if old else ""
+    return f"{place}: {state}{before}"
 
 
-SAVED = Comparison(
+NEW_STATE = Comparison(
     select=lambda obs: obs.actual["whole"] == "the new state" or obs.case.fails,
     expected=True,
     hint="What does torch.load find at path? Does torch.save write this file, and all of the "
@@ -222,19 +230,19 @@ TORN = Comparison(
     },
     hint="A write takes many steps, a copy as well. Under which name could the file grow, "
     "until it is whole?",
-    actual=torn_words,
+    actual=describe_torn,
     required="path has the old content, or all of the new one",
 )
-RAISED = Comparison(
-    select=lambda obs: obs.actual["ended"] or not obs.case.fails,
+ERROR = Comparison(
+    select=lambda obs: obs.actual["fails_or_saves"] or not obs.case.fails,
     expected=True,
     hint="Who learns that nothing was saved? Which line catches the error, and what does it "
     "do with it?",
     actual=lambda obs: f"it returned; path holds {obs.actual['whole']}",
     required="an error is raised",
 )
-KEPT = Comparison(
-    select=lambda obs: obs.actual["kept"],
+INTACT = Comparison(
+    select=lambda obs: obs.actual["is_intact"],
     expected=True,
     mistakes={
         "The old file is gone, and no new one came. Which line removes it?": Pattern(
@@ -243,25 +251,25 @@ KEPT = Comparison(
     },
     hint="The save has failed, and path is not as it was. Which line touches it before the "
     "new file is whole?",
-    actual=lambda obs: f"path holds {obs.actual['whole']}, after {obs.actual['raised']}",
+    actual=lambda obs: f"path holds {obs.actual['whole']}, after {obs.actual['error']}",
     required="path holds what it held before the call",
 )
-NOTHING_LEFT = Comparison(
-    select=lambda obs: bool(obs.actual["left"]),
+NO_LEFTOVERS = Comparison(
+    select=lambda obs: bool(obs.actual["leftovers"]),
     expected=False,
     mistakes={
         "The save is done, and more than one file is there. What is the other one for?": Pattern(
-            lambda obs: not obs.actual["raised"]
+            lambda obs: not obs.actual["error"]
         ),
     },
     hint="Which line removes the unfinished file, and is it reached after this error?",
     actual=lambda obs: (
-        f"left in the folder: {', '.join(obs.actual['left'])}"
-        + f", after {obs.actual['raised']}" * bool(obs.actual["raised"])
+        f"left in the folder: {', '.join(obs.actual['leftovers'])}"
+        + (f", after {obs.actual['error']}" if obs.actual["error"] else "")
     ),
     required="no other file than before, and path",
 )
-INSIDE = Comparison(
+SAME_FOLDER = Comparison(
     select=lambda obs: obs.actual["inside"],
     expected=True,
     hint="A rename is atomic within one file system: from /tmp it may be a copy, or an error. "
@@ -269,7 +277,7 @@ INSIDE = Comparison(
     actual="the file came to path from another folder",
     required="the unfinished file is in path's own folder, or below it",
 )
-SYNCED = Comparison(
+SYNC_ORDER = Comparison(
     select=lambda obs: obs.actual["unsynced"],
     expected="",
     mistakes={
@@ -296,10 +304,10 @@ CLEAN = """except BaseException:
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=lambda case: (case,),
-    caller=made,
+    caller=call_in_folder,
     observe=lambda actual, case: actual,
     call_text=lambda case: f"save_atomically(state, path); {case.what}",
-    comparisons=[SAVED, TORN, RAISED, KEPT, NOTHING_LEFT, INSIDE, SYNCED],
+    comparisons=[NEW_STATE, TORN, ERROR, INTACT, NO_LEFTOVERS, SAME_FOLDER, SYNC_ORDER],
     mistakes={
         "A write takes many steps, and the old file is lost at the first of them. Where could the "
         "new one grow until it is whole?": [

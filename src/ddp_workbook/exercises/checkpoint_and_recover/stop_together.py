@@ -54,9 +54,9 @@ def stop_together(step: Callable[[], None], steps: int) -> int:
 
 
 STEPS = 8  # of a training that is not told to stop
-LATE = 0.04  # seconds
-IN_A_STEP = "nothing: it is in a step"
-STARTED, WAITING, MADE, BETWEEN = (
+DELAY_S = 0.04
+IN_STEP = "nothing: it is in a step"
+AT_START, WAITING, AT_END, AFTER_STEP = (
     "when it begins",
     "while this rank waits in it for the others",
     "at its end, when the other ranks have made it",
@@ -64,7 +64,7 @@ STARTED, WAITING, MADE, BETWEEN = (
 )
 
 
-class Told(NamedTuple):
+class SignalCase(NamedTuple):
     """One call: which ranks get a signal, in which step, and when in it."""
 
     ranks: tuple[int, ...] = ()
@@ -73,21 +73,21 @@ class Told(NamedTuple):
     times: int = 1
 
 
-def cases(size: int) -> list[Told]:
+def cases(size: int) -> list[SignalCase]:
     """The calls at a world size."""
     last = size - 1
     return [
-        Told(),
-        Told((last,), 3, STARTED),
-        Told((last,), 2, BETWEEN),
-        Told((0,), 1, WAITING),
-        Told((last // 2,), 4, MADE, times=2),
-        Told(tuple(range(size)), 3, STARTED),
-        Told((0,), STEPS, BETWEEN),
+        SignalCase(),
+        SignalCase((last,), 3, AT_START),
+        SignalCase((last,), 2, AFTER_STEP),
+        SignalCase((0,), 1, WAITING),
+        SignalCase((last // 2,), 4, AT_END, times=2),
+        SignalCase(tuple(range(size)), 3, AT_START),
+        SignalCase((0,), STEPS, AFTER_STEP),
     ]
 
 
-class Apart(BaseException):
+class RanksApart(BaseException):
     """One rank has left, and another is in a step, in which it would wait forever."""
 
 
@@ -97,31 +97,31 @@ CALLS = count()  # of this rank
 class Training:
     """The steps of one call on this rank; ranks meet in the store, and see who has left."""
 
-    def __init__(self, case: Told) -> None:
-        self.case, self.number, self.met, self.made = case, next(CALLS), 0, 0
+    def __init__(self, case: SignalCase) -> None:
+        self.case, self.number, self.num_meetings, self.steps_made = case, next(CALLS), 0, 0
         self.rank, self.size = dist.get_rank(), dist.get_world_size()
         self.store = dist.distributed_c10d._get_default_store()
         self.timers: list[threading.Timer] = []
-        self.inside = False  # a step
-        self.told_in: list[int] = []  # the step in which, or just after which, a signal came
+        self.in_step = False
+        self.signal_steps: list[int] = []  # the step in which, or just after which, a signal came
 
     def step(self) -> None:
         """Meet the others, as an all-reduce of gradients does."""
-        moment = self.case.moment if self.case.step == self.made + 1 else ""
-        self.inside = True
-        if moment == STARTED:
-            self.tell()
+        moment = self.case.moment if self.case.step == self.steps_made + 1 else ""
+        self.in_step = True
+        if moment == AT_START:
+            self.send_signal()
         if moment == WAITING:
-            self.tell(after=LATE / 2)
-        self.meet("in the next step")
-        self.made, self.inside = self.made + 1, False
-        if moment == MADE:
-            time.sleep(LATE / 2 * (self.rank in self.case.ranks))
-            self.tell()
-        if moment == BETWEEN:
-            self.tell(after=LATE / 2)
+            self.send_signal(after=DELAY_S / 2)
+        self.wait_for_all("in the next step")
+        self.steps_made, self.in_step = self.steps_made + 1, False
+        if moment == AT_END:
+            time.sleep(DELAY_S / 2 * (self.rank in self.case.ranks))
+            self.send_signal()
+        if moment == AFTER_STEP:
+            self.send_signal(after=DELAY_S / 2)
 
-    def tell(self, after: float = 0.0) -> None:
+    def send_signal(self, after: float = 0.0) -> None:
         """Send the signal now, or while this rank waits for the others, which are late."""
         if self.rank not in self.case.ranks:
             time.sleep(after * 2)
@@ -134,76 +134,82 @@ class Training:
     def kill(self) -> None:
         """As `kill -USR1` in a shell does, to this process."""
         for _ in range(self.case.times):
-            self.told_in.append(self.made + self.inside)
+            self.signal_steps.append(self.steps_made + self.in_step)
             os.kill(os.getpid(), signal.SIGUSR1)
 
     @user_code.mark_finished_wait
-    def meet(self, where: str) -> None:
-        """Say where this rank is, and wait until all have; Apart if they are not in one place."""
-        place = f"stop {self.number} {self.met} "
+    def wait_for_all(self, where: str) -> None:
+        """Say where this rank is, and wait until all have; RanksApart if places differ."""
+        place = f"stop {self.number} {self.num_meetings} "
         self.store.set(f"{place}{self.rank}", where)
-        self.met += 1
+        self.num_meetings += 1
         if any(self.store.get(f"{place}{rank}") != where.encode() for rank in range(self.size)):
-            raise Apart
+            raise RanksApart
 
 
-def made(stop_together: Callable, case: Told) -> dict[str, Any]:
+def run_training(stop_together: Callable, case: SignalCase) -> dict[str, Any]:
     """How many steps this rank has made, what the function returned, and when it was told."""
     training, mask = Training(case), signal.pthread_sigmask(signal.SIG_BLOCK, ())
     signal.signal(signal.SIGUSR1, signal.SIG_DFL)
-    apart, returned = True, IN_A_STEP
+    is_apart, returned = True, IN_STEP
     try:
         try:
             returned = stop_together(training.step, STEPS)
         finally:  # a signal may still come, also from another rank
             signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-        training.meet("away")
-        apart = False
-    except Apart:
+        training.wait_for_all("away")
+        is_apart = False
+    except RanksApart:
         pass
     for timer in training.timers:
         timer.join()
     signal.pthread_sigmask(signal.SIG_SETMASK, mask)
-    first = min(training.told_in, default=STEPS)
-    return {"apart": apart, "made": training.made, "returned": returned, "first": first}
+    first_signal = min(training.signal_steps, default=STEPS)
+    return {
+        "apart": is_apart,
+        "steps": training.steps_made,
+        "returned": returned,
+        "first_signal": first_signal,
+    }
 
 
-def call_text(case: Told) -> str:
+def call_text(case: SignalCase) -> str:
     """The call in words."""
     whole = f"stop_together(step, steps={STEPS})"
     if not case.ranks:
         return f"{whole}, and no signal"
-    who = f"rank {case.ranks[0]} gets" if len(case.ranks) == 1 else "all ranks get"
-    often = " two signals" if case.times > 1 else " a signal"
-    return f"{whole}; {who}{often} in step {case.step}, {case.moment}"
+    receivers = f"rank {case.ranks[0]} gets" if len(case.ranks) == 1 else "all ranks get"
+    signals = " two signals" if case.times > 1 else " a signal"
+    return f"{whole}; {receivers}{signals} in step {case.step}, {case.moment}"
 
 
-def ends(obs: Observation) -> str:
+def outcome(obs: Observation) -> str:
     """How the training has ended, in a word."""
     if obs.actual["apart"]:
         return "apart"
-    told = min(one.actual["first"] for one in obs.all_ranks)
-    if obs.actual["made"] < min(told, STEPS):
+    first_signal = min(rank_obs.actual["first_signal"] for rank_obs in obs.all_ranks)
+    if obs.actual["steps"] < min(first_signal, STEPS):
         return "early"
-    return "late" if obs.actual["made"] > min(told + 1, STEPS) else "together"
+    return "late" if obs.actual["steps"] > min(first_signal + 1, STEPS) else "together"
 
 
-def each(obs: Observation) -> str:
+def describe_ranks(obs: Observation) -> str:
     """How many steps each rank has made."""
     return "\n".join(
-        f"rank {one.rank} is in step {one.actual['made'] + 1}, where it waits for all others"
-        if one.actual["returned"] == IN_A_STEP
-        else f"rank {one.rank} left after step {one.actual['made']}"
-        for one in obs.all_ranks
+        f"rank {rank_obs.rank} is in step {rank_obs.actual['steps'] + 1}, where it waits for all "
+        "others"
+        if rank_obs.actual["returned"] == IN_STEP
+        else f"rank {rank_obs.rank} left after step {rank_obs.actual['steps']}"
+        for rank_obs in obs.all_ranks
     )
 
 
 TOGETHER = Comparison(
-    select=ends,
+    select=outcome,
     expected="together",
     hint="Write down for each rank what it knows at the end of this step. By what does each "
     "decide whether to leave?",
-    actual=each,
+    actual=describe_ranks,
     required=lambda obs: (
         f"all ranks leave after step {obs.case.step}, or after the next one"
         if obs.case.ranks
@@ -212,34 +218,34 @@ TOGETHER = Comparison(
 )
 
 
-def miscounted(obs: Observation) -> Any:
+def count_error(obs: Observation) -> Any:
     """By how much the returned number is wrong, or what it is instead of a number."""
     returned = obs.actual["returned"]
-    return returned - obs.actual["made"] if is_index(returned) else returned
+    return returned - obs.actual["steps"] if is_index(returned) else returned
 
 
-COUNTED = Comparison(
-    select=miscounted,
+COUNT = Comparison(
+    select=count_error,
     expected=0,
     hint="How many calls of step() have ended when the function returns, on each path?",
     actual=lambda obs: f"{in_words(obs.actual['returned'])} on rank {obs.rank}",
-    required=lambda obs: f"{obs.actual['made']}: so many steps were made",
+    required=lambda obs: f"{obs.actual['steps']}: so many steps were made",
 )
-DECIDES = "if told > 0:"
+STOP_CONDITION = "if told > 0:"
 CHECK = DistributedCheck(
     cases=cases,
     make_args=lambda case: (case,),
-    caller=made,
+    caller=run_training,
     observe=lambda obs, case: obs,
     call_text=call_text,
-    comparisons=[TOGETHER, COUNTED],
+    comparisons=[TOGETHER, COUNT],
     mistakes={
         "This rank leaves, and the others make the next step. What do they know by then, and who "
         "tells them?": edit("dist.all_reduce(told)", "pass"),
         "A signal may come when this rank's part is on its way. By what does this rank decide, "
         "and by what do the others?": [
-            edit(DECIDES, "if heard:"),
-            edit(DECIDES, "if told > 0 or heard:"),
+            edit(STOP_CONDITION, "if heard:"),
+            edit(STOP_CONDITION, "if told > 0 or heard:"),
         ],
         "Only rank 0's word counts here. Any rank may be the one that is told.": edit(
             "all_reduce(told)", "broadcast(told, src=0)"
@@ -249,12 +255,12 @@ CHECK = DistributedCheck(
             "all_reduce(told)", "all_reduce(told, dist.ReduceOp.MIN)"
         ),
         "What does the sum come to if several ranks are told, or one is told twice?": edit(
-            DECIDES, "if told == 1:"
+            STOP_CONDITION, "if told == 1:"
         ),
         "The machine is needed soon, and steps may be long. How often do the ranks ask?": edit(
-            DECIDES, "if told > 0 and done % 6 == 0:"
+            STOP_CONDITION, "if told > 0 and done % 6 == 0:"
         ),
-        "Every rank stops here, and nobody was told anything.": edit(DECIDES, "if True:"),
+        "Every rank stops here, and nobody was told anything.": edit(STOP_CONDITION, "if True:"),
         "Which number do you return if a signal ends the loop, and which at its end?": [
             edit("return done", "return done - 1"),
             edit("return done", "return steps"),

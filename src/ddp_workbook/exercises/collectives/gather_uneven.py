@@ -34,7 +34,7 @@ HINTS = [
     "After the second all_gather, every tensor still has its padding, and you know all lengths. "
     "Which rows of tensor r are rank r's?",
 ]
-FOR_ALL_ELSE = 64  # bytes from each rank
+OVERHEAD_BYTES = 64  # bytes from each rank
 
 
 def gather_uneven(tensor: Tensor) -> list[Tensor]:
@@ -79,12 +79,12 @@ def cases(size: int) -> list[Rows]:
 def tensor_of(case: Rows, rank: int) -> Tensor:
     """A rank's tensor: it begins in the middle of its memory, and ends like a padding."""
     rows, first = case.lengths[rank] + 1, case.first * (rank + 1)
-    counted = torch.arange(rows * torch.Size(case.rest).numel(), dtype=case.dtype) + first
-    counted = counted.reshape(rows, *case.rest)
-    counted[-1] = padding(case.dtype)[rank]
+    numbers = torch.arange(rows * torch.Size(case.rest).numel(), dtype=case.dtype) + first
+    numbers = numbers.reshape(rows, *case.rest)
+    numbers[-1] = padding(case.dtype)[rank]
     if case.contiguous or rows == 1:  # of an empty one, `contiguous` would keep the strides
-        return counted[1:]
-    return torch.stack([counted, counted], -1)[1:, ..., 0]
+        return numbers[1:]
+    return torch.stack([numbers, numbers], -1)[1:, ..., 0]
 
 
 def padding(dtype: torch.dtype) -> tuple[float, ...]:
@@ -94,28 +94,28 @@ def padding(dtype: torch.dtype) -> tuple[float, ...]:
     return 0, torch.iinfo(dtype).min, torch.iinfo(dtype).max, -1
 
 
-def by_number(tensors: Any) -> dict[str, Any]:
+def by_place(tensors: Any) -> dict[str, Any]:
     """The items of a list by their places."""
     return {f"number {n}": tensor for n, tensor in enumerate(tensors)}
 
 
-def one_row_less(obs: Observation) -> bool:
+def matches_but_last_row(obs: Observation) -> bool:
     """Whether each tensor is right, or right but for its last row."""
-    pairs = [(obs.value[one], expected) for one, expected in obs.expected.items()]
+    pairs = [(obs.value[name], expected) for name, expected in obs.expected.items()]
     return all(
         values_equal(value, expected) or values_equal(value, expected[:-1])
         for value, expected in pairs
     )
 
 
-def in_call(case: Rows) -> str:
+def call_text(case: Rows) -> str:
     """The call, and the shapes on the ranks."""
     shapes = (f"{tuple(tensor_of(case, r).shape)} on rank {r}" for r in range(len(case.lengths)))
     return f"gather_uneven(tensor), where tensor was {case.dtype} of shape {', '.join(shapes)}"
 
 
-UNLIKE = "One collective got tensors of different sizes. Which size has each, and who knows it?"
-PADDED = "To which length do you pad here, and which other dimensions does the result have?"
+SIZES_HINT = "One collective got tensors of different sizes. Which size has each, and who knows it?"
+PADDING_HINT = "To which length do you pad here, and which other dimensions does the result have?"
 OWN_LENGTH = "torch.tensor(len(tensor), device=tensor.device)"
 GATHER = "dist.all_gather(lengths, length)"
 FULL_LIST = "[torch.empty_like(padded) for _ in lengths]"
@@ -123,7 +123,7 @@ GATHER_ALL = "dist.all_gather(everyone, padded)"
 RESULT = "[one[:rows] for one, rows in zip(everyone, lengths, strict=True)]"
 CHECK = DistributedCheck(
     cases=cases,
-    call_text=in_call,
+    call_text=call_text,
     make_args=lambda case, rank: (tensor_of(case, rank),),
     comparisons=[
         Comparison(
@@ -132,19 +132,19 @@ CHECK = DistributedCheck(
             required="a list of {size} tensors on every rank",
         ),
         Comparison(
-            select=lambda obs: by_number(obs.actual),
-            expected=lambda case: by_number(tensor_of(case, r) for r in range(len(case.lengths))),
+            select=lambda obs: by_place(obs.actual),
+            expected=lambda case: by_place(tensor_of(case, r) for r in range(len(case.lengths))),
             mistakes={
                 "These are the right tensors in another order. What decides which one is first?": (
                     Pattern(
                         lambda obs: all(
-                            any(values_equal(one, expected) for one in obs.value.values())
+                            any(values_equal(value, expected) for value in obs.value.values())
                             for expected in obs.expected.values()
                         )
                     )
                 ),
                 "A number that you pad with may be data as well. What else tells you where a "
-                "tensor ends?": Pattern(one_row_less),
+                "tensor ends?": Pattern(matches_but_last_row),
             },
             hint="Follow one row of this tensor: where is it in each tensor that you send, "
             "and where in each that you receive?",
@@ -165,13 +165,16 @@ CHECK = DistributedCheck(
             select=lambda obs: sum(row["received"] for row in obs.communication),
             expected=lambda case: (
                 len(case.lengths)
-                * (max(tensor_of(case, r).nbytes for r in range(len(case.lengths))) + FOR_ALL_ELSE)
+                * (
+                    max(tensor_of(case, r).nbytes for r in range(len(case.lengths)))
+                    + OVERHEAD_BYTES
+                )
             ),
             hint="To which length do you pad, and which dtype do you send? Pickled objects "
             "have more bytes than tensors.",
             actual="the right list, but {value} bytes for rank {rank}",
             required=f"{{expected}} at most: from each rank what the longest has, plus "
-            f"{FOR_ALL_ELSE}",
+            f"{OVERHEAD_BYTES}",
             equal=lambda actual, expected: actual <= expected,
         ),
     ],
@@ -215,10 +218,10 @@ CHECK = DistributedCheck(
     collectives_hint="Which of these can you do without? How many would it take with 100 ranks?",
     unchanged="Which of your lines writes into it?",
     errors={
-        "expanded size": PADDED,
-        "number of sizes": PADDED,
-        "invalid tensor size": UNLIKE,
-        "SIGABRT": UNLIKE,
+        "expanded size": PADDING_HINT,
+        "number of sizes": PADDING_HINT,
+        "invalid tensor size": SIZES_HINT,
+        "SIGABRT": SIZES_HINT,
     },
     on_pass="tensors of 0 to 259 rows at 1 to 4 ranks: two collectives per call",
 )

@@ -39,7 +39,7 @@ MANY = [
     (70_000_000.9, 18_765_433, 41_000_003),
     (16_000_000.3, 30_000_001, 37_777_777),
 ]
-NOTHING = (0.0, 0, 0)
+NO_SAMPLES = (0.0, 0, 0)
 Metrics = list[tuple[float, int, int]]
 
 
@@ -58,7 +58,7 @@ def cases(size: int) -> list[Metrics]:
     few, many = FEW[:size], MANY[:size]
     if size == 1:
         return [few, many, few]
-    return [few, many, [NOTHING, (math.inf, 17, 24), *few[2:]], [*many[:-1], NOTHING]]
+    return [few, many, [NO_SAMPLES, (math.inf, 17, 24), *few[2:]], [*many[:-1], NO_SAMPLES]]
 
 
 def means(case: Metrics) -> tuple[float, float]:
@@ -95,7 +95,7 @@ def in_digits(actual: Any) -> str:
 
 
 SUMS = "loss_sum, correct, count = sums.tolist()"
-DIVIDED = "loss_sum / count, correct / count"
+MEANS = "loss_sum / count, correct / count"
 OWN_MEANS = edit(
     "[loss_sum, correct, count]", "[loss_sum / (count or 1), correct / (count or 1), 1]"
 )
@@ -128,11 +128,11 @@ CHECK = DistributedCheck(
     ],
     mistakes={
         "These are the right numbers, rounded. How many digits does the task ask for?": [
-            edit(DIVIDED, f"round(loss_sum / count, {n}), round(correct / count, {n})")
+            edit(MEANS, f"round(loss_sum / count, {n}), round(correct / count, {n})")
             for n in range(1, 8)
         ],
         "Loss and accuracy are swapped. Which comes first?": edit(
-            DIVIDED, "correct / count, loss_sum / count"
+            MEANS, "correct / count, loss_sum / count"
         ),
         "This accuracy is a percentage. A fraction from 0 to 1 is asked for.": edit(
             "correct / count", "100 * correct / count"
@@ -151,10 +151,10 @@ CHECK = DistributedCheck(
         "Rank {rank} had no samples, and has returned zeros. Which mean do the other ranks "
         "return?": edit(SUMS, f"if count == 0:\n        return 0.0, 0.0\n    {SUMS}"),
         "This is made of the ranks' means. How much should a rank with few samples weigh against "
-        "one with many?": [OWN_MEANS, OWN_MEANS + edit(DIVIDED, "loss_sum, correct")],
+        "one with many?": [OWN_MEANS, OWN_MEANS + edit(MEANS, "loss_sum, correct")],
         "These are sums over all ranks. By what must they be divided, and whose samples are in "
         "them?": [
-            edit(DIVIDED, "loss_sum, correct"),
+            edit(MEANS, "loss_sum, correct"),
             edit(SUMS, f"{SUMS}\n    count = dist.get_world_size()"),
             edit(SUMS, "loss_sum, correct, _ = sums.tolist()\n    count = count or 1"),
         ],

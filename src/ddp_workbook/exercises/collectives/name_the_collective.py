@@ -57,10 +57,10 @@ HINTS = [
 MOVES = ("broadcast", "scatter", "gather", "all_gather", "all_to_all")
 COMBINES = ("reduce", "all_reduce", "reduce_scatter")
 OPS: dict[str, Callable] = {"SUM": sum, "AVG": fmean, "PRODUCT": math.prod, "MIN": min, "MAX": max}
-BESIDE = ("torch", "distributed", "dist", "op", "ReduceOp")  # words that may come with a name
-CALLED = "name_the_collective()"
-ALLOWED = f"one of the eight names; after one that combines numbers, perhaps {', '.join(OPS)}"
-Held = list[Any]  # the numbers of each rank, a list of float; None for a dash
+EXTRA_WORDS = ("torch", "distributed", "dist", "op", "ReduceOp")  # words that may come with a name
+CALL = "name_the_collective()"
+CHOICES = f"one of the eight names; after one that combines numbers, perhaps {', '.join(OPS)}"
+RankNumbers = list[Any]  # the numbers of each rank, a list of float; None for a dash
 
 
 def name_the_collective() -> dict[str, str]:
@@ -90,18 +90,18 @@ def name_the_collective() -> dict[str, str]:
     ### END SOLUTION
 
 
-def cells(row: str) -> Held:
+def cells(row: str) -> RankNumbers:
     """The numbers of each rank; None for a dash."""
-    return [None if one == "-" else [float(n) for n in one.split()] for one in row.split(" | ")]
+    return [None if cell == "-" else [float(n) for n in cell.split()] for cell in row.split(" | ")]
 
 
 ROWS = re.findall(r"\*\*(\w)\*\* before \| (.*) \|\n\| after \| (.*) \|", __doc__)
 TABLE = {letter: (cells(before), cells(after)) for letter, before, after in ROWS}
 
 
-def with_operation(name: str) -> str:
+def parse_name(name: str) -> str:
     """ "all_reduce SUM" for "dist.all_reduce". Raises ValueError for what is no such name."""
-    words = [word for word in re.findall(r"\w+", name.replace("-", "_")) if word not in BESIDE]
+    words = [word for word in re.findall(r"\w+", name.replace("-", "_")) if word not in EXTRA_WORDS]
     call, op, *more = words if words[1:] else [*words, "SUM"]
     call = re.sub("(_into_tensor|_tensor|_single)$", "", call.lower())
     if more or op.upper() not in OPS or call not in (COMBINES if words[1:] else MOVES + COMBINES):
@@ -109,35 +109,35 @@ def with_operation(name: str) -> str:
     return f"{call} {op.upper()}"
 
 
-def after(name: str, before: Held) -> Held:
+def after(name: str, before: RankNumbers) -> RankNumbers:
     """What the call gives to each rank."""
     call, op = name.split()
     ranks = len(before)
-    combined = [float(OPS[op](column)) for column in zip(*before, strict=True)]
-    everything = [number for row in before for number in row]
+    results = [float(OPS[op](column)) for column in zip(*before, strict=True)]
+    all_numbers = [number for row in before for number in row]
 
-    def pieces(row: list[float]) -> Held:
+    def pieces(row: list[float]) -> RankNumbers:
         length = len(row) // ranks
         return [row[rank * length : (rank + 1) * length] for rank in range(ranks)]
 
-    cut = [pieces(row) for row in before]
-    by_name: dict[str, Held] = {
+    row_pieces = [pieces(row) for row in before]
+    by_name: dict[str, RankNumbers] = {
         "broadcast": [before[0]] * ranks,
-        "scatter": cut[0],
-        "reduce": [combined] + [None] * (ranks - 1),
-        "gather": [everything] + [None] * (ranks - 1),
-        "all_reduce": [combined] * ranks,
-        "all_gather": [everything] * ranks,
-        "reduce_scatter": pieces(combined),
-        "all_to_all": [[n for row in cut for n in row[rank]] for rank in range(ranks)],
+        "scatter": row_pieces[0],
+        "reduce": [results] + [None] * (ranks - 1),
+        "gather": [all_numbers] + [None] * (ranks - 1),
+        "all_reduce": [results] * ranks,
+        "all_gather": [all_numbers] * ranks,
+        "reduce_scatter": pieces(results),
+        "all_to_all": [[n for row in row_pieces for n in row[rank]] for rank in range(ranks)],
     }
     return by_name[call]
 
 
-def make_args(obs: Observation) -> dict[str, Any]:
+def results_by_letter(obs: Observation) -> dict[str, Any]:
     """By letter, what the named call gives; ANY for letters without a name yet."""
     names = obs.actual.items()
-    return {one: after(name, TABLE[one][0]) if name else ANY for one, name in names}
+    return {letter: after(name, TABLE[letter][0]) if name else ANY for letter, name in names}
 
 
 def differs(how: Any) -> Pattern:
@@ -150,25 +150,25 @@ def differs(how: Any) -> Pattern:
     return Pattern(holds)
 
 
-def what_came(obs: Observation) -> str:
+def describe_result(obs: Observation) -> str:
     """ "all_reduce gives 1 2 on every rank"."""
     letter = first_wrong(obs)
     name, rows = obs.actual[letter].removesuffix(" SUM"), obs.value[letter]
     if [] in rows:
-        held = len(TABLE[letter][0][0])
-        return f"{name} cannot cut {held} number{'s' * (held > 1)} into {len(rows)} pieces"
+        length = len(TABLE[letter][0][0])
+        return f"{name} cannot cut {length} number{'s' * (length > 1)} into {len(rows)} pieces"
     return f"{name} gives {in_rows(rows)}"
 
 
-def in_rows(rows: Held) -> str:
+def in_rows(rows: RankNumbers) -> str:
     """As the table shows them: "1 2 | -"."""
     return " | ".join("-" if row is None else " ".join(f"{n:g}" for n in row) for row in rows)
 
 
-def new(rows: Held, before: Held) -> bool:
+def has_new_number(rows: RankNumbers, before: RankNumbers) -> bool:
     """Whether any of the numbers was on no rank before."""
-    held = {number for row in before for number in row}
-    return any(number not in held for row in rows for number in row or ())
+    numbers = {number for row in before for number in row}
+    return any(number not in numbers for row in rows for number in row or ())
 
 
 CHECK = SingleProcessCheck(
@@ -176,12 +176,12 @@ CHECK = SingleProcessCheck(
     call_text=lambda case, letter: (
         f"{letter} of the table, where the ranks hold {in_rows(TABLE[letter][0])}"
         if letter
-        else CALLED
+        else CALL
     ),
-    observe=lambda answer: choices_by_letter(CALLED, answer, [*TABLE], ALLOWED, with_operation),
+    observe=lambda answer: choices_by_letter(CALL, answer, [*TABLE], CHOICES, parse_name),
     comparisons=[
         Comparison(
-            select=make_args,
+            select=results_by_letter,
             expected={letter: rows for letter, (_, rows) in TABLE.items()},
             mistakes={
                 "A dash means that a rank gets nothing. Which ranks get something here, and which "
@@ -195,12 +195,14 @@ CHECK = SingleProcessCheck(
                 "Did some rank hold the required numbers before, or are they combined from several "
                 "ranks' numbers, and how? Without an operation after its name, a call adds "
                 "up.": differs(
-                    lambda before, actual, expected: new(actual, before) or new(expected, before)
+                    lambda before, actual, expected: (
+                        has_new_number(actual, before) or has_new_number(expected, before)
+                    )
                 ),
             },
             hint="Choose one of the required numbers. Which rank held it before, and at which "
             "place in its row?",
-            actual=what_came,
+            actual=describe_result,
             required="{expected}",
             show=in_rows,
         ),

@@ -80,13 +80,13 @@ def cases(ranks: int) -> list[Vectors]:
 
 def tensor_of(case: Vectors, rank: int) -> Tensor:
     """1 to 9, over and over, 10 ** rank times: in a sum each rank has a decimal place."""
-    tensor = times(case, 10**rank)
+    tensor = scaled_numbers(case, 10**rank)
     if case.diverged and rank == 1:
         tensor[2] = torch.inf  # in a piece that reaches this rank when it is done
     return tensor if case.contiguous else torch.stack([tensor, tensor], -1)[:, 0]
 
 
-def times(case: Vectors, number: int) -> Tensor:
+def scaled_numbers(case: Vectors, number: int) -> Tensor:
     """What rank 0 holds, so many times."""
     return (torch.arange(case.length) % 9 + 1).to(case.dtype) * (FACTORS[case.dtype] * number)
 
@@ -96,30 +96,32 @@ def total(case: Vectors) -> Tensor:
     return sum(tensor_of(case, rank) for rank in range(case.ranks))
 
 
-def most(case: Vectors) -> int:
+def max_length(case: Vectors) -> int:
     """How many numbers a message may have: n / N, rounded up."""
     return -(-case.length // case.ranks)
 
 
-def in_call(case: Vectors) -> str:
+def call_text(case: Vectors) -> str:
     """The call, and what the ranks held."""
-    first = ", ".join(map(str, times(case, 1)[:3].tolist()))
+    first = ", ".join(map(str, scaled_numbers(case, 1)[:3].tolist()))
     words = (
         f"{case.length:,} numbers in {f'{case.dtype}'[6:]}: on rank r, 10 ** r times {first}, ..."
     )
-    words += "; on rank 1, inf is in place 2" * case.diverged
-    words += "; a view that is not contiguous" * (not case.contiguous)
+    if case.diverged:
+        words += "; on rank 1, inf is in place 2"
+    if not case.contiguous:
+        words += "; a view that is not contiguous"
     return f"ring_all_reduce(tensor), where tensor was {words}"
 
 
 ROUNDS = "range(2 * (ranks - 1))"
-LEAVES, STAYS = "(rank - number) % ranks", "(rank - number - 1) % ranks"
-KEPT = "staying + arriving if number < ranks - 1 else arriving"
-ADDED = f"pieces[{STAYS}] = staying + arriving"
+LEAVING_PLACE, STAYING_PLACE = "(rank - number) % ranks", "(rank - number - 1) % ranks"
+NEW_NUMBERS = "staying + arriving if number < ranks - 1 else arriving"
+REBOUND_PIECE = f"pieces[{STAYING_PLACE}] = staying + arriving"
 CHECK = DistributedCheck(
     sizes=(1, 2, 3, 4, 6),
     cases=cases,
-    call_text=in_call,
+    call_text=call_text,
     make_args=lambda case, rank: (tensor_of(case, rank),),
     observe=lambda returned, tensor: tensor,
     comparisons=[
@@ -136,7 +138,7 @@ CHECK = DistributedCheck(
         OWN_DTYPE,
         Comparison(
             select=lambda obs: max((row["bytes"] for row in sends_of(obs)), default=0),
-            expected=lambda case: most(case) * case.dtype.itemsize,
+            expected=lambda case: max_length(case) * case.dtype.itemsize,
             mistakes={
                 "This message is the whole tensor. How much of it must go in one round?": Pattern(
                     lambda obs: obs.value == obs.case.length * obs.case.dtype.itemsize
@@ -144,7 +146,9 @@ CHECK = DistributedCheck(
             },
             hint="How long is the longest of N pieces, if you cut them as equal as possible?",
             actual="a message of {value} bytes from rank {rank}",
-            required=lambda obs: f"{obs.expected} bytes at most, {most(obs.case)} of the numbers",
+            required=lambda obs: (
+                f"{obs.expected} bytes at most, {max_length(obs.case)} of the numbers"
+            ),
             equal=lambda actual, expected: actual <= expected,
         ),
         Comparison(
@@ -166,10 +170,10 @@ CHECK = DistributedCheck(
             ROUNDS, "range(0)"
         ),
         "These messages go to the previous rank. In which direction does the ring go?": edit(
-            LEAVES,
-            LEAVES.replace("-", "+"),
-            STAYS,
-            STAYS.replace("-", "+"),
+            LEAVING_PLACE,
+            LEAVING_PLACE.replace("-", "+"),
+            STAYING_PLACE,
+            STAYING_PLACE.replace("-", "+"),
             "(leaving, (rank + 1)",
             "(leaving, (rank - 1)",
             "(arriving, (rank - 1)",
@@ -182,9 +186,9 @@ CHECK = DistributedCheck(
             edit("tensor.tensor_split(ranks)", "[*tensor.tensor_split(ranks)]")
             + edit(
                 "staying.copy_",
-                f"if number < ranks - 1:\n            {ADDED}\n        staying.copy_",
+                f"if number < ranks - 1:\n            {REBOUND_PIECE}\n        staying.copy_",
             )
-            + edit(KEPT, "staying if number < ranks - 1 else arriving"),
+            + edit(NEW_NUMBERS, "staying if number < ranks - 1 else arriving"),
         ],
         "Nearly right. In which dtype do you send, and in which do you add?": edit(
             "staying + arriving", "staying.float() + arriving.float()"
@@ -193,12 +197,12 @@ CHECK = DistributedCheck(
             "tensor.tensor_split", "tensor[: len(tensor) // ranks * ranks].tensor_split"
         ),
         "Some sums hold a rank's numbers more than once. Do you add arriving numbers that already "
-        "contain them?": edit(KEPT, "staying + arriving"),
+        "contain them?": edit(NEW_NUMBERS, "staying + arriving"),
         "Some sums lack a rank's numbers. Which piece is sent in which round, and which ranks have "
         "added to it by then?": [
-            edit(KEPT, "arriving"),
-            edit(LEAVES, LEAVES.replace("number", "number % (ranks - 1)"))
-            + edit(STAYS, STAYS.replace("number", "number % (ranks - 1)")),
+            edit(NEW_NUMBERS, "arriving"),
+            edit(LEAVING_PLACE, LEAVING_PLACE.replace("number", "number % (ranks - 1)"))
+            + edit(STAYING_PLACE, STAYING_PLACE.replace("number", "number % (ranks - 1)")),
         ],
         "Some sums lack a rank's numbers. After how many rounds is a piece complete, and after how "
         "many has it reached every rank?": [

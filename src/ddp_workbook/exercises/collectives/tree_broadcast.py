@@ -71,8 +71,8 @@ def cases(ranks: int) -> list[Message]:
 def tensor_of(case: Message, rank: int) -> Tensor:
     """What `rank` holds before the call: fractions, if the dtype has some, about 100 on rank 0."""
     shape = torch.Size(case.shape)
-    counted = torch.arange(1, shape.numel() + 1).reshape(shape) * 1.1 + 100.3 * (rank + 1)
-    tensor = (counted * (-1) ** rank).to(case.dtype)
+    numbers = torch.arange(1, shape.numel() + 1).reshape(shape) * 1.1 + 100.3 * (rank + 1)
+    tensor = (numbers * (-1) ** rank).to(case.dtype)
     return tensor if case.contiguous else tensor.T.contiguous().T
 
 
@@ -81,12 +81,14 @@ def nbytes(obs: Observation) -> int:
     return tensor_of(obs.case, obs.rank).nbytes
 
 
-def sent_to(obs: Observation) -> list[dict]:
+def messages_to(obs: Observation) -> list[dict]:
     """The messages to this rank."""
-    return [row for one in obs.all_ranks for row in sends_of(one) if row["peer"] == obs.rank]
+    return [
+        row for rank_obs in obs.all_ranks for row in sends_of(rank_obs) if row["peer"] == obs.rank
+    ]
 
 
-def sent_too_early(obs: Observation) -> bool:
+def sends_too_early(obs: Observation) -> bool:
     """Whether a rank that is not src sent something before it had waited for its receive."""
     first = next(iter(sends_of(obs)), None)
     if obs.rank == obs.case.src or first is None:
@@ -96,32 +98,34 @@ def sent_too_early(obs: Observation) -> bool:
 
 def rounds_of(obs: Observation) -> list[list[tuple[int, int]]]:
     """Who sends to whom in each round, if every rank sends as early as the rules allow."""
-    sends = [[row["peer"] for row in sends_of(one)] for one in obs.all_ranks]
-    has, rounds = [obs.case.src], []
-    while pairs := [(rank, sends[rank].pop(0)) for rank in has if sends[rank]]:
+    sends = [[row["peer"] for row in sends_of(rank_obs)] for rank_obs in obs.all_ranks]
+    holders, rounds = [obs.case.src], []
+    while pairs := [(rank, sends[rank].pop(0)) for rank in holders if sends[rank]]:
         rounds.append(pairs)
-        has += [peer for _, peer in pairs]
+        holders += [peer for _, peer in pairs]
     return rounds
 
 
-def needed(ranks: int) -> int:
+def min_rounds(ranks: int) -> int:
     """log2, rounded up."""
     return (ranks - 1).bit_length()
 
 
-def who_is_idle(obs: Observation) -> str:
+def describe_rounds(obs: Observation) -> str:
     """The rounds, and who has the numbers first without sending them."""
-    rounds, has = rounds_of(obs), {obs.case.src}
-    said = "; ".join(", ".join(f"{one} to {other}" for one, other in r) for r in rounds)
-    words = f"{len(rounds)} rounds: rank {said}"
+    rounds, holders = rounds_of(obs), {obs.case.src}
+    pair_texts = "; ".join(
+        ", ".join(f"{source} to {target}" for source, target in pairs) for pairs in rounds
+    )
+    words = f"{len(rounds)} rounds: rank {pair_texts}"
     for number, pairs in enumerate(rounds, start=1):
-        if idle := has - {rank for rank, _ in pairs}:
+        if idle := holders - {rank for rank, _ in pairs}:
             return f"{words}\nin round {number}, rank {min(idle)} has the numbers and is idle"
-        has |= {peer for _, peer in pairs}
+        holders |= {peer for _, peer in pairs}
     return words
 
 
-def in_call(case: Message) -> str:
+def call_text(case: Message) -> str:
     """The call, and what is to be sent."""
     arguments = f"tensor, src={case.src}" if case.src else "tensor"  # 0 is the default
     kind = "" if case.contiguous else ", a view that is not contiguous"
@@ -134,13 +138,13 @@ def in_call(case: Message) -> str:
 CHECK = DistributedCheck(
     sizes=(1, 2, 3, 4, 5, 7),  # log2 5 is nearer to 2 than to 3; 7 makes trees differ most
     cases=cases,
-    call_text=in_call,
+    call_text=call_text,
     make_args=lambda case, rank: (tensor_of(case, rank), case.src)[: 2 if case.src else 1],
     observe=lambda returned, tensor, *src: tensor,
     comparisons=[
         MESSAGES_ALONE,
         Comparison(
-            select=lambda obs: len(sent_to(obs)),
+            select=lambda obs: len(messages_to(obs)),
             expected=lambda case, rank: int(rank != case.src),
             mistakes={
                 "Which rank sends to one that already has the numbers?": Pattern(
@@ -161,18 +165,18 @@ CHECK = DistributedCheck(
             show=lambda sizes: " and of ".join(map(str, sorted(sizes))),
         ),
         Comparison(
-            select=sent_too_early,
+            select=sends_too_early,
             expected=False,
             hint="What does its tensor hold at this moment?",
             actual="rank {rank} sent before it had received",
             required="a rank passes on what has arrived",
         ),
         Comparison(
-            select=lambda obs: rounds_of(obs)[needed(obs.size) :],
+            select=lambda obs: rounds_of(obs)[min_rounds(obs.size) :],
             expected=[],
             hint="Which rank does not have the numbers, and could get them in that round?",
-            actual=who_is_idle,
-            required=lambda obs: f"{needed(obs.size)} rounds for {obs.size} ranks",
+            actual=describe_rounds,
+            required=lambda obs: f"{min_rounds(obs.size)} rounds for {obs.size} ranks",
         ),
         Comparison(
             expected=lambda case: tensor_of(case, case.src),

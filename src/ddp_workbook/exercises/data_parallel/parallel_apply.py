@@ -60,139 +60,140 @@ class Replicas(NamedTuple):
 
 FACTORS = (2.0, 3.0, 5.0, 7.0, 11.0, 13.0)  # replica i multiplies by the i-th
 INPUTS = (1.0, -10.0, 100.5, 1000.0, 0.25, -0.5)
-MOMENT = 0.005  # seconds between two looks of a replica that waits
-MOMENTS = 200  # looks until it gives up; a busy machine makes each of them longer
-STUCK = 40  # the same, if all threads of the call are replicas that wait
+POLL_S = 0.005  # seconds between two looks of a replica that waits
+MAX_POLLS = 200  # looks until it gives up; a busy machine makes each of them longer
+MAX_STUCK_POLLS = 40  # the same, if all threads of the call are replicas that wait
 ITERATOR = "an iterator"
 
 
-class Meeting:
+class Rendezvous:
     """What the replicas of a call know of each other, and what was seen of them."""
 
     def __init__(self, case: Replicas):
-        self.case, self.before = case, set(threading.enumerate())
-        self.called: list[int] = []
+        self.case, self.threads_before = case, set(threading.enumerate())
+        self.calls: list[int] = []
         self.running: list[int] = []
-        self.done: list[int] = []
+        self.exits: list[int] = []
         self.waiting: set[threading.Thread] = set()
-        self.most = 0
-        self.over, self.moments = False, MOMENTS
+        self.max_running = 0
+        self.is_over, self.max_polls = False, MAX_POLLS
 
-    def __deepcopy__(self, memo: dict) -> "Meeting":
+    def __deepcopy__(self, memo: dict) -> "Rendezvous":
         """Refuse: a copied thread would close, when it is freed, what the real one reads from."""
         raise TypeError("cannot pickle what replicas share")
 
-    def wait(self, holds: Callable[[], bool], moments: int = MOMENTS) -> None:
+    def wait(self, holds: Callable[[], bool], max_polls: int = MAX_POLLS) -> None:
         """Until that holds, or for so long that it will not; briefly once a wait was in vain."""
         stuck, thread = 0, threading.current_thread()
         self.waiting.add(thread)
-        for _ in range(min(moments, self.moments)):
-            if holds() or stuck == STUCK:
+        for _ in range(min(max_polls, self.max_polls)):
+            if holds() or stuck == MAX_STUCK_POLLS:
                 break
-            time.sleep(MOMENT)
-            stuck += set(threading.enumerate()) <= self.before | self.waiting
+            time.sleep(POLL_S)
+            stuck += set(threading.enumerate()) <= self.threads_before | self.waiting
         self.waiting.discard(thread)
         if not holds():
-            self.moments = 4
+            self.max_polls = 4
 
 
 class Multiply(nn.Module):
     """Replica i: when all have come, multiplies by the i-th factor; the last replica ends first."""
 
-    def __init__(self, number: int, meeting: Meeting):
+    def __init__(self, number: int, rendezvous: Rendezvous):
         super().__init__()
         self.factor = nn.Parameter(torch.tensor(FACTORS[number]))
-        self.number, self.meeting = number, meeting
+        self.number, self.rendezvous = number, rendezvous
 
     def forward(self, rows: Tensor) -> Tensor:
         """rows * factor."""
-        meeting, case = self.meeting, self.meeting.case
-        meeting.called.append(self.number)
-        meeting.running.append(self.number)
-        meeting.most = max(meeting.most, len(meeting.running))
+        rendezvous, case = self.rendezvous, self.rendezvous.case
+        rendezvous.calls.append(self.number)
+        rendezvous.running.append(self.number)
+        rendezvous.max_running = max(rendezvous.max_running, len(rendezvous.running))
         try:
-            meeting.wait(lambda: len(meeting.called) >= case.inputs)
+            rendezvous.wait(lambda: len(rendezvous.calls) >= case.inputs)
             if self.number == case.bad:
                 raise case.error(f"replica {self.number} cannot read its rows")
             if case.bad is not None:
-                meeting.wait(lambda: meeting.over, 20)  # it runs when the exception comes out
+                # It runs when the exception comes out.
+                rendezvous.wait(lambda: rendezvous.is_over, 20)
             elif self.number < case.inputs - 1:
-                meeting.wait(lambda: self.number + 1 in meeting.done)
+                rendezvous.wait(lambda: self.number + 1 in rendezvous.exits)
             return rows * self.factor
         finally:
-            meeting.done.append(self.number)
-            meeting.running.remove(self.number)
+            rendezvous.exits.append(self.number)
+            rendezvous.running.remove(self.number)
 
 
 def make_args(case: Replicas) -> tuple[list[nn.Module], list[Tensor]]:
-    """Replicas that share a meeting, and inputs; the last is the shortest."""
-    meeting = Meeting(case)
+    """Replicas that share a rendezvous, and inputs; the last is the shortest."""
+    rendezvous = Rendezvous(case)
     rows = [2] * (case.inputs - 1) + [1]
     inputs = [torch.full((n, 1), x) for n, x in zip(rows, INPUTS, strict=False)]
-    return [Multiply(number, meeting) for number in range(case.replicas)], inputs
+    return [Multiply(number, rendezvous) for number in range(case.replicas)], inputs
 
 
-def watched(function: Callable, replicas: list[nn.Module], inputs: list[Tensor]) -> dict:
+def call_and_observe(function: Callable, replicas: list[nn.Module], inputs: list[Tensor]) -> dict:
     """Call it as the case says; threads begin late, and join with a timeout has little patience."""
-    meeting: Meeting = replicas[0].meeting
+    rendezvous: Rendezvous = replicas[0].rendezvous
     start, join = threading.Thread.start, threading.Thread.join
 
     def start_late(thread: threading.Thread) -> None:
         def run_late(run: Callable[[], None] = thread.run) -> None:
-            time.sleep(MOMENT)
+            time.sleep(POLL_S)
             run()
 
         vars(thread)["run"] = run_late
         start(thread)
 
     def join_briefly(thread: threading.Thread, timeout: float | None = None) -> None:
-        join(thread, None if timeout is None else min(timeout, MOMENT / 5))
+        join(thread, None if timeout is None else min(timeout, POLL_S / 5))
 
     with (
-        torch.set_grad_enabled(meeting.case.grad),
+        torch.set_grad_enabled(rendezvous.case.grad),
         patch.object(threading.Thread, "start", start_late),
         patch.object(threading.Thread, "join", join_briefly),
         patch.object(os, "cpu_count", lambda: 1),  # a pool asks it how many threads are enough
         patch.object(os, "process_cpu_count", lambda: 1, create=True),  # from Python 3.13 on
     ):
         try:
-            outcome = that_can_travel(function(replicas, inputs))
+            outcome = make_picklable(function(replicas, inputs))
         except Exception as error:
-            if meeting.case.bad is None or isinstance(error, CheckFailed):
+            if rendezvous.case.bad is None or isinstance(error, CheckFailed):
                 raise
             outcome = f"{type(error).__name__}: {error}"
     outputs = outcome if isinstance(outcome, list | tuple) else []
-    still = left(meeting)
-    meeting.over = True
+    leftover = leftover_thread(rendezvous)
+    rendezvous.is_over = True
     return {
-        "left": still,
-        "called": sorted(meeting.called),
-        "most": meeting.most,
+        "leftover": leftover,
+        "calls": sorted(rendezvous.calls),
+        "max_running": rendezvous.max_running,
         "outcome": outcome,
-        "grads": {one.requires_grad for one in outputs if isinstance(one, Tensor)},
+        "grads": {output.requires_grad for output in outputs if isinstance(output, Tensor)},
     }
 
 
-def that_can_travel(outcome: Any) -> Any:
+def make_picklable(outcome: Any) -> Any:
     """The outcome, but with a name for each iterator, future or thread, which cannot be sent."""
     if isinstance(outcome, Iterator):
         return ITERATOR
     if not isinstance(outcome, list | tuple):
         return outcome
     return [
-        f"a {type(one).__name__}" if isinstance(one, Future | threading.Thread) else one
-        for one in outcome
+        f"a {type(output).__name__}" if isinstance(output, Future | threading.Thread) else output
+        for output in outcome
     ]
 
 
-def left(meeting: Meeting) -> str:
+def leftover_thread(rendezvous: Rendezvous) -> str:
     """Which thread has not ended; one that has nothing to do is given a moment."""
-    if meeting.running:
-        return f"replica {meeting.running[0]} was still running"
+    if rendezvous.running:
+        return f"replica {rendezvous.running[0]} was still running"
     for _ in range(20):
-        if not set(threading.enumerate()) - meeting.before:
+        if not set(threading.enumerate()) - rendezvous.threads_before:
             return ""
-        time.sleep(MOMENT)
+        time.sleep(POLL_S)
     return "a thread was left"
 
 
@@ -201,10 +202,10 @@ def expected(case: Replicas) -> list[Tensor] | str:
     if case.bad is not None:
         error = case.error(f"replica {case.bad} cannot read its rows")
         return f"{case.error.__name__}: {error}"
-    return [one * factor for one, factor in zip(make_args(case)[1], FACTORS, strict=False)]
+    return [rows * factor for rows, factor in zip(make_args(case)[1], FACTORS, strict=False)]
 
 
-def shown(outcome: Any) -> str:
+def in_text(outcome: Any) -> str:
     """Outputs, or the text of an exception."""
     return outcome if isinstance(outcome, str) else in_words(outcome)
 
@@ -213,10 +214,11 @@ def call_text(case: Replicas) -> str:
     """Factors, inputs, and what is special, as the verdict says it."""
     factors = ", ".join(f"{factor:g}" for factor in FACTORS[: case.replicas])
     text = f"replicas that multiply by {factors}; inputs {in_words(make_args(case)[1])}"
-    text += "; inside torch.no_grad()" * (not case.grad)
-    return text + (
-        f"; replica {case.bad} raises a {case.error.__name__}" if case.bad is not None else ""
-    )
+    if not case.grad:
+        text += "; inside torch.no_grad()"
+    if case.bad is not None:
+        text += f"; replica {case.bad} raises a {case.error.__name__}"
+    return text
 
 
 FEWER = "There can be fewer inputs than replicas. How far does your loop go?"
@@ -236,10 +238,10 @@ CHECK = SingleProcessCheck(
     ],
     call_text=call_text,
     make_args=make_args,
-    caller=watched,
+    caller=call_and_observe,
     comparisons=[
         Comparison(
-            select=lambda obs: obs.actual["left"],
+            select=lambda obs: obs.actual["leftover"],
             expected="",
             timing_dependent=True,
             hint="What waits until every thread has ended, however long that takes, and even "
@@ -250,21 +252,21 @@ CHECK = SingleProcessCheck(
         ),
         Comparison(
             select=lambda obs: (
-                obs.actual["most"]
-                if len(obs.actual["called"]) == obs.case.inputs
+                obs.actual["max_running"]
+                if len(obs.actual["calls"]) == obs.case.inputs
                 else obs.case.inputs
             ),
             expected=lambda case: case.inputs,
             mistakes={
                 "They took turns. Are there other threads, and did you wait for one call before "
-                "you made the next?": Pattern(lambda obs: obs.actual["most"] == 1),
+                "you made the next?": Pattern(lambda obs: obs.actual["max_running"] == 1),
             },
             hint="How many threads may work at the same time, and how many replicas are to run?",
             actual="at most {value} ran at the same time",
             required="all {expected} run at the same time",
         ),
         Comparison(
-            select=lambda obs: obs.actual["called"],
+            select=lambda obs: obs.actual["calls"],
             expected=lambda case: list(range(case.inputs)),
             mistakes={
                 "Several calls have taken the last replica. When does a function read the variable "
@@ -293,7 +295,9 @@ CHECK = SingleProcessCheck(
                     lambda obs: not isinstance(obs.value, list | tuple)
                 ),
                 "The right outputs, in another order. Which came first in this list?": Pattern(
-                    lambda obs: sorted(map(shown, obs.value)) == sorted(map(shown, obs.expected))
+                    lambda obs: (
+                        sorted(map(in_text, obs.value)) == sorted(map(in_text, obs.expected))
+                    )
                 ),
                 "Not all of these are outputs of a replica. How does an output leave its thread, "
                 "and which method of a future returns it?": Pattern(
@@ -302,13 +306,12 @@ CHECK = SingleProcessCheck(
             },
             hint="Replica i gets input i. What happens to an input or an output on its way?",
             actual=lambda obs: (
-                "no exception, but "
-                * isinstance(obs.expected, str)
-                * (not isinstance(obs.value, str))
-                + shown(obs.value)
+                f"no exception, but {in_text(obs.value)}"
+                if isinstance(obs.expected, str) and not isinstance(obs.value, str)
+                else in_text(obs.value)
             ),
             required="{expected}",
-            show=shown,
+            show=in_text,
         ),
         Comparison(
             select=lambda obs: obs.actual["grads"],

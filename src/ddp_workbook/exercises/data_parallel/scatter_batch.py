@@ -47,11 +47,11 @@ def scatter_batch(images: Tensor, labels: Tensor, devices: int) -> list[tuple[Te
 
 
 Batch = tuple[int, int]  # rows of the batch, devices
-FIRST = [(10, 4), (7, 2), (13, 3), (3, 1), (8, 4), (5, 4), (1, 2), (4, 8)]  # these tell most
-BEFORE = 3  # rows that a larger tensor has before the batch, where that is a slice of one
-A_NUMBER = "devices is a number here: how many there are."
-HALF_A_ROW = "Half a row cannot be cut off. What does / return?"
-FEWER = "There can be fewer rows than devices. How long is a piece then?"
+FIRST_CASES = [(10, 4), (7, 2), (13, 3), (3, 1), (8, 4), (5, 4), (1, 2), (4, 8)]  # these tell most
+ROWS_BEFORE = 3  # rows that a larger tensor has before the batch, where that is a slice of one
+DEVICES_HINT = "devices is a number here: how many there are."
+HALF_ROW_HINT = "Half a row cannot be cut off. What does / return?"
+FEWER_HINT = "There can be fewer rows than devices. How long is a piece then?"
 
 
 def is_slice(rows: int) -> bool:
@@ -61,15 +61,15 @@ def is_slice(rows: int) -> bool:
 
 def batch(rows: int) -> tuple[Tensor, Tensor]:
     """Images and labels in which no number comes twice; images of several layouts."""
-    before = BEFORE * is_slice(rows)
-    every = torch.arange(-before, rows + before)
-    images = (every * 12)[:, None] + torch.arange(12) + 0.5
+    before = ROWS_BEFORE * is_slice(rows)
+    numbers = torch.arange(-before, rows + before)
+    images = (numbers * 12)[:, None] + torch.arange(12) + 0.5
     images = [
         images,
         images.reshape(-1, 3, 2, 2),
         images.reshape(-1, 2, 6).mT.contiguous().mT,  # not contiguous
     ][rows % 3]
-    return images[before : before + rows], (every + 100)[before : before + rows]
+    return images[before : before + rows], (numbers + 100)[before : before + rows]
 
 
 def expected(case: Batch) -> list[tuple[Tensor, Tensor]]:
@@ -80,15 +80,15 @@ def expected(case: Batch) -> list[tuple[Tensor, Tensor]]:
     return [(images[first:][:length], labels[first:][:length]) for first in firsts]
 
 
-def ends(one: Tensor) -> tuple[int, int]:
+def address_range(tensor: Tensor) -> tuple[int, int]:
     """The addresses of a tensor's first number and of its last one."""
-    steps = sum((n - 1) * stride for n, stride in zip(one.shape, one.stride(), strict=True))
-    return one.data_ptr(), one.data_ptr() + steps * one.element_size()
+    steps = sum((n - 1) * stride for n, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return tensor.data_ptr(), tensor.data_ptr() + steps * tensor.element_size()
 
 
 def is_inside(part: Tensor, whole: Tensor) -> bool:
     """Whether the memory of a tensor is part of another one's, whoever has made its storage."""
-    (first, last), (begin, end) = ends(part), ends(whole)
+    (first, last), (begin, end) = address_range(part), address_range(whole)
     return begin <= first and last <= end
 
 
@@ -96,7 +96,10 @@ def observe(pieces: Any, images: Tensor, labels: Tensor, _: int) -> dict:
     """The pieces, as pairs, and the number of the first one in memory of its own, or -1."""
     if not in_pairs(pieces):
         return {"pieces": pieces, "copy": -1}
-    inside = [is_inside(one, images) and is_inside(other, labels) for one, other in pieces]
+    inside = [
+        is_inside(part_images, images) and is_inside(part_labels, labels)
+        for part_images, part_labels in pieces
+    ]
     return {
         "pieces": [tuple(piece) for piece in pieces],
         "copy": inside.index(False) if False in inside else -1,
@@ -106,8 +109,8 @@ def observe(pieces: Any, images: Tensor, labels: Tensor, _: int) -> dict:
 def in_pairs(pieces: Any) -> bool:
     """Whether these are pairs of tensors, as far as types and dimensions tell."""
     try:
-        listed = isinstance(pieces, list | tuple)
-        return listed and all(images.dim() > 1 == labels.dim() for images, labels in pieces)
+        is_list = isinstance(pieces, list | tuple)
+        return is_list and all(images.dim() > 1 == labels.dim() for images, labels in pieces)
     except (AttributeError, TypeError, ValueError):
         return False
 
@@ -115,13 +118,13 @@ def in_pairs(pieces: Any) -> bool:
 def rows_of(images: Tensor) -> list[int | str]:
     """Which rows of a batch these are; "?" for what is none."""
     flat = images.flatten(1)
-    rows = [int(one[0]) // 12 for one in flat]
-    known = [row * 12 + torch.arange(12) + 0.5 for row in rows]
-    pairs = zip(rows, map(torch.equal, flat, known), strict=True)
+    rows = [int(image[0]) // 12 for image in flat]
+    row_images = [row * 12 + torch.arange(12) + 0.5 for row in rows]
+    pairs = zip(rows, map(torch.equal, flat, row_images), strict=True)
     return [row if equal else "?" for row, equal in pairs]
 
 
-def where(holds: Callable[[list[list], Batch], bool]) -> Pattern:
+def rows_pattern(holds: Callable[[list[list], Batch], bool]) -> Pattern:
     """Fits pairs of which that holds, asked with the rows of each piece's images."""
     return Pattern(
         lambda obs: (
@@ -138,12 +141,12 @@ def in_text(pieces: Any) -> str:
         return in_words(pieces)
     if not pieces or not in_pairs(pieces):
         return f"[{', '.join(map(in_text, pieces))}]"
-    images = " ".join(str(rows_of(one)) for one, _ in pieces)
-    labels = " ".join(str((one - 100).tolist()) for _, one in pieces)
+    images = " ".join(str(rows_of(part)) for part, _ in pieces)
+    labels = " ".join(str((part - 100).tolist()) for _, part in pieces)
     return f"rows {images}" if images == labels else f"images {images}, labels {labels}"
 
 
-def with_kinds(pieces: Any, obs: Observation) -> str:
+def in_text_with_kinds(pieces: Any, obs: Observation) -> str:
     """The pieces; with dtypes and shapes of the first one where the rows are not what is wrong."""
     if not in_pairs(pieces) or in_text(obs.value) != in_text(obs.expected):
         return in_text(pieces)
@@ -153,7 +156,7 @@ def with_kinds(pieces: Any, obs: Observation) -> str:
 
 def call_text(case: Batch) -> str:
     """The arguments, with the rows and their kind, as the verdict says it."""
-    of = ", which are a slice of a larger tensor" * is_slice(case[0])
+    of = ", which are a slice of a larger tensor" if is_slice(case[0]) else ""
     return f"scatter_batch(images, labels, {case[1]}), with {case[0]} row{'s' * (case[0] > 1)}{of}"
 
 
@@ -166,7 +169,7 @@ def split(length: str) -> Edit:
 
 
 CHECK = SingleProcessCheck(
-    cases=FIRST + [(rows, devices) for devices in (4, 3, 2, 1) for rows in range(1, 14)],
+    cases=FIRST_CASES + [(rows, devices) for devices in (4, 3, 2, 1) for rows in range(1, 14)],
     call_text=call_text,
     make_args=lambda case: (*batch(case[0]), case[1]),
     observe=observe,
@@ -176,25 +179,27 @@ CHECK = SingleProcessCheck(
             expected=expected,
             mistakes={
                 "A ? stands for something that is not a row of the batch. Which line changes "
-                "values, or adds some?": where(
+                "values, or adds some?": rows_pattern(
                     lambda pieces, case: any("?" in rows for rows in pieces)
                 ),
                 "A piece has no rows. A slice past the last row is empty: for how many devices "
-                "are there rows?": where(lambda pieces, case: [] in pieces),
+                "are there rows?": rows_pattern(lambda pieces, case: [] in pieces),
                 "Each row is in exactly one piece. Where does a piece end, and where does the "
-                "next one begin?": where(
+                "next one begin?": rows_pattern(
                     lambda pieces, case: (
                         sorted(row for rows in pieces for row in rows) != [*range(case[0])]
                     )
                 ),
-                "There are more pieces than devices. Which way was a length rounded?": where(
+                "There are more pieces than devices. Which way was a length rounded?": rows_pattern(
                     lambda pieces, case: len(pieces) > case[1]
                 ),
             },
             hint="A piece is a pair for one device. Which pieces have the same length, and "
             "would shorter ones be enough?",
-            actual=lambda obs: with_kinds(obs.value, obs),
-            required=lambda obs: f"[(images, labels), …] with {with_kinds(obs.expected, obs)}",
+            actual=lambda obs: in_text_with_kinds(obs.value, obs),
+            required=lambda obs: (
+                f"[(images, labels), …] with {in_text_with_kinds(obs.expected, obs)}"
+            ),
         ),
         Comparison(
             select=lambda obs: obs.actual["copy"],
@@ -215,7 +220,8 @@ CHECK = SingleProcessCheck(
         ],
         "The rows are right, but not their shape or their dtype. Which line changes that, and do "
         "you need it?": [
-            edit("images.chunk", f"images.{one}.chunk") for one in ("flatten(1)", "double()")
+            edit("images.chunk", f"images.{conversion}.chunk")
+            for conversion in ("flatten(1)", "double()")
         ],
         "A piece of one row is a slice, too: it has as many dimensions as the batch.": [
             edit(PAIRS, f"[(i[0], l[0]) if len(i) == 1 else (i, l) for i, l in {PAIRS}]"),
@@ -248,13 +254,13 @@ CHECK = SingleProcessCheck(
     },
     unchanged="Which line writes into the batch?",
     errors={
-        "'int' object is not iterable": A_NUMBER,
-        "object of type 'int' has no len()": A_NUMBER,
-        "indices must be integers": HALF_A_ROW,
-        "interpreted as an integer": HALF_A_ROW,
-        "not float": HALF_A_ROW,
-        "must not be zero": FEWER,
-        "can only be 0": FEWER,
+        "'int' object is not iterable": DEVICES_HINT,
+        "object of type 'int' has no len()": DEVICES_HINT,
+        "indices must be integers": HALF_ROW_HINT,
+        "interpreted as an integer": HALF_ROW_HINT,
+        "not float": HALF_ROW_HINT,
+        "must not be zero": FEWER_HINT,
+        "can only be 0": FEWER_HINT,
         "Dimension out of range": "Labels have only one dimension. Which dimension counts the "
         "rows?",
         "zip() argument": "You zip lists of different lengths. Are images and labels cut alike?",

@@ -50,16 +50,19 @@ def make_args(rows: list[int]) -> tuple[list[list[Tensor]], list[int]]:
     return gradients, list(rows)
 
 
-def named(combined: list[Tensor]) -> dict[str, Tensor]:
+def by_parameter(gradients: list[Tensor]) -> dict[str, Tensor]:
     """The tensors by parameter, in one dtype, because the task asks for none."""
-    return {f"parameter {number}": one.float() for number, one in enumerate(combined)}
+    return {f"parameter {number}": gradient.float() for number, gradient in enumerate(gradients)}
 
 
-def shapes(combined: Any) -> Any:
+def shapes(gradients: Any) -> Any:
     """The shapes of a list of tensors; anything else as it is."""
-    if not isinstance(combined, list | tuple):
-        return combined
-    return [tuple(one.shape) if isinstance(one, Tensor) else one for one in combined]
+    if not isinstance(gradients, list | tuple):
+        return gradients
+    return [
+        tuple(gradient.shape) if isinstance(gradient, Tensor) else gradient
+        for gradient in gradients
+    ]
 
 
 def call_text(rows: list[int], part: str) -> str:
@@ -68,8 +71,10 @@ def call_text(rows: list[int], part: str) -> str:
     if not part:
         return text
     number = int(part.split()[1])
-    each = [f"{in_words(own[number])} on replica {r}" for r, own in enumerate(make_args(rows)[0])]
-    return f"{text}, where {part} has {', '.join(each)}"
+    replica_texts = [
+        f"{in_words(own[number])} on replica {r}" for r, own in enumerate(make_args(rows)[0])
+    ]
+    return f"{text}, where {part} has {', '.join(replica_texts)}"
 
 
 def weights(of_replicas: str) -> Edit:
@@ -77,12 +82,12 @@ def weights(of_replicas: str) -> Edit:
     return edit("[own / sum(rows) for own in rows]", of_replicas)
 
 
-IN_PLACE = (
+IN_PLACE_HINT = (
     "Which line works in place? detach shares memory, and +=, *=, names that end in _ and an index "
     "before = write into it."
 )
-A_LIST = "gradients, gradients[r] and rows are plain lists. Which of them do you compute with?"
-SHAPE = "Parameters have two dimensions, one, or none. Does this line suit all of them?"
+LIST_HINT = "gradients, gradients[r] and rows are plain lists. Which of them do you compute with?"
+SHAPE_HINT = "Parameters have two dimensions, one, or none. Does this line suit all of them?"
 CHECK = SingleProcessCheck(
     cases=[[3, 3, 3, 1], [6, 4], [2, 5, 1, 4], [10], [2, 4, 4]],
     call_text=call_text,
@@ -97,9 +102,9 @@ CHECK = SingleProcessCheck(
             ),
         ),
         Comparison(
-            select=lambda obs: named(obs.actual),
+            select=lambda obs: by_parameter(obs.actual),
             mistakes={
-                f"gradients or rows were overwritten as well. {IN_PLACE}": Pattern(
+                f"gradients or rows were overwritten as well. {IN_PLACE_HINT}": Pattern(
                     lambda obs: obs.changed
                 ),
             },
@@ -145,14 +150,14 @@ CHECK = SingleProcessCheck(
             edit("shares =", "rows = rows[:1] * (len(rows) - 1) + rows[-1:]\n    shares =")
         ),
     },
-    unchanged=IN_PLACE,
+    unchanged=IN_PLACE_HINT,
     errors={
         "must match": "Two shapes do not fit together. Do you combine gradients of one parameter, "
         "and do your weights fit each shape?",
-        "multiply sequence": A_LIST,
-        "'list'": A_LIST,
-        "stack expects each tensor": SHAPE,
-        "size for first two": SHAPE,
+        "multiply sequence": LIST_HINT,
+        "'list'": LIST_HINT,
+        "stack expects each tensor": SHAPE_HINT,
+        "size for first two": SHAPE_HINT,
         "NoneType": "gradients[r][p] is a gradient itself, and has no .grad.",
     },
     on_pass="the combined gradient is that of the whole batch, for uneven pieces on 1 to 4 "

@@ -59,7 +59,7 @@ def accumulate(
     ### END SOLUTION
 
 
-BEGIN = torch.linspace(-1, 1, 8, dtype=torch.float64)  # weight [2, 3] and bias [2], flat
+INITIAL_WEIGHTS = torch.linspace(-1, 1, 8, dtype=torch.float64)  # weight [2, 3] and bias [2], flat
 RATE = 0.5
 
 
@@ -72,15 +72,15 @@ class Step(NamedTuple):
     optimizer: type[Optimizer] = torch.optim.SGD
 
 
-def arguments(step: Step, rank: int) -> tuple:
+def make_args(step: Step, rank: int) -> tuple:
     """A model in DDP, which notes what goes through it; the rank's micro-batches; an optimizer."""
     model = nn.Linear(3, 2, dtype=torch.float64)
-    ddp = in_ddp(model, BEGIN, left=1.5 + rank)
+    ddp = in_ddp(model, INITIAL_WEIGHTS, left=1.5 + rank)
     optimizer = step.optimizer(model.parameters(), lr=RATE)
-    ddp.noted = []  # what is done, and whether it is done outside of no_sync
+    ddp.events = []  # what is done, and whether it is done outside of no_sync
 
     def note(what: str) -> None:
-        ddp.noted.append((what, ddp.require_backward_grad_sync))
+        ddp.events.append((what, ddp.require_backward_grad_sync))
 
     ddp.register_forward_pre_hook(lambda *_: note("forward"))
     model.bias.register_hook(lambda _: note("backward"))
@@ -89,11 +89,11 @@ def arguments(step: Step, rank: int) -> tuple:
     return ddp, [micro_batch(model, step.rows, step.number, rank, n) for n in numbers], optimizer
 
 
-def seen_of(_: None, ddp: DistributedDataParallel, __: list, optimizer: Optimizer) -> dict:
+def observe(_: None, ddp: DistributedDataParallel, __: list, optimizer: Optimizer) -> dict:
     """The final weights, what was done in which order, and the settings afterwards."""
     return {
         "weights": nn.utils.parameters_to_vector(ddp.module.parameters()),
-        "noted": ddp.noted,
+        "events": ddp.events,
         "settings": {
             "the learning rate": optimizer.param_groups[0]["lr"],
             "ddp.require_backward_grad_sync": ddp.require_backward_grad_sync,
@@ -101,20 +101,20 @@ def seen_of(_: None, ddp: DistributedDataParallel, __: list, optimizer: Optimize
     }
 
 
-DIVIDED = "(loss / len(micro_batches))"
-LESS = "optimizer.param_groups[0]['lr'] /= len(micro_batches)\n    optimizer.step()"
-MORE = "\n    optimizer.param_groups[0]['lr'] *= len(micro_batches)"
+MEAN_LOSS = "(loss / len(micro_batches))"
+SMALLER_RATE = "optimizer.param_groups[0]['lr'] /= len(micro_batches)\n    optimizer.step()"
+RESTORED_RATE = "\n    optimizer.param_groups[0]['lr'] *= len(micro_batches)"
 CHECK = DistributedCheck(
     cases=lambda size: [Step(0, 3, 2), Step(1, 1, 4), Step(2, 2, 3, torch.optim.AdamW)],
     call_text=lambda step: (
         f"accumulate(ddp, micro_batches, optimizer), with {step.optimizer.__name__} and "
         f"{step.batches} micro-batch{'es' * (step.batches > 1)} of {step.rows} rows on each rank"
     ),
-    make_args=arguments,
-    observe=seen_of,
+    make_args=make_args,
+    observe=observe,
     comparisons=[
         Comparison(
-            select=lambda obs: [what for what, _ in obs.actual["noted"]],
+            select=lambda obs: [what for what, _ in obs.actual["events"]],
             expected=lambda step: ["forward", "backward"] * step.batches + ["step"],
             hint="Which of these calls is missing, or comes too often?",
             actual="on rank {rank}: {value}",
@@ -129,11 +129,11 @@ CHECK = DistributedCheck(
             required="{expected} {there}",
         ),
         sent_once(
-            BEGIN,
+            INITIAL_WEIGHTS,
             "Which lines sent that? DDP does it in a backward outside of no_sync.",
         ),
         Comparison(
-            select=lambda obs: ("forward", True) in obs.actual["noted"],
+            select=lambda obs: ("forward", True) in obs.actual["events"],
             expected=True,
             hint="Is the averaging done by hand? DDP does it while backward is still "
             "computing. Which forward must be outside of no_sync?",
@@ -179,11 +179,11 @@ CHECK = DistributedCheck(
         "gradients computed then?": edit("    optimizer.step()", "        optimizer.step()"),
         "The optimizer has made no step. Where do you call it?": edit("optimizer.step()", "pass"),
         "The step is too long, by a factor of the number of micro-batches. Is a sum of means a "
-        "mean?": edit(DIVIDED, "loss"),
+        "mean?": edit(MEAN_LOSS, "loss"),
         "The gradients of the micro-batches were added up, and the learning rate was divided. Does "
         "every optimizer make half a step at half the learning rate from twice the gradient?": [
-            edit(DIVIDED, "loss", "optimizer.step()", LESS + MORE),
-            edit(DIVIDED, "loss", "optimizer.step()", LESS),
+            edit(MEAN_LOSS, "loss", "optimizer.step()", SMALLER_RATE + RESTORED_RATE),
+            edit(MEAN_LOSS, "loss", "optimizer.step()", SMALLER_RATE),
         ],
         "The gradient is divided, or multiplied, by the number of ranks. What has DDP done "
         "already: does it add up, or average?": [

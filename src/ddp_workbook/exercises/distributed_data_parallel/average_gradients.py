@@ -66,7 +66,7 @@ class Step(NamedTuple):
     """A model, and the gradients of each rank."""
 
     model: Small
-    held: list[Gradients]
+    gradients: list[Gradients]
 
 
 FIRST, SECOND = Small(), Small()
@@ -77,12 +77,12 @@ def calls(size: int) -> list[Step]:
     """Two calls with one model, in which a rank has an overflow, and one with another model."""
     models = (FIRST, FIRST, SECOND)
     return [
-        Step(model, [with_special(number, rank) for rank in range(size)])
+        Step(model, [gradients_of(number, rank) for rank in range(size)])
         for number, model in enumerate(models)
     ]
 
 
-def with_special(call: int, rank: int) -> Gradients:
+def gradients_of(call: int, rank: int) -> Gradients:
     """What `rank` holds; the gradient of `matrix` is not contiguous."""
     own = held(FIRST, call, rank) | {"frozen": None, "unused": None}
     own["matrix"] = own["matrix"].mT.contiguous().mT
@@ -91,42 +91,42 @@ def with_special(call: int, rank: int) -> Gradients:
     return own
 
 
-def arguments(call: Step, rank: int) -> tuple[Small]:
+def make_args(call: Step, rank: int) -> tuple[Small]:
     """The model, with the gradients of this rank."""
-    give(call.model, call.held[rank], rank)
+    give(call.model, call.gradients[rank], rank)
     return (call.model,)
 
 
-def of_each(send: str, then: str) -> Edit:
+def edit_lines(send: str, then: str) -> Edit:
     """A mistake in the two lines for each gradient."""
     return edit(
         "dist.all_reduce(parameter.grad)", send, "parameter.grad /= dist.get_world_size()", then
     )
 
 
-def some_as_before(obs: Observation) -> bool:
+def mean_or_unchanged(obs: Observation) -> bool:
     """Whether every gradient that is not the mean is what this rank has held."""
-    held = obs.case.held[obs.rank]
+    own = obs.case.gradients[obs.rank]
     return all(
-        values_equal(actual, obs.expected[name]) or values_equal(actual, held[name])
+        values_equal(actual, obs.expected[name]) or values_equal(actual, own[name])
         for name, actual in obs.value.items()
     )
 
 
 CHECK = DistributedCheck(
     cases=calls,
-    call_text=lambda call, part: f"average_gradients(model){where_they_held(call.held, part)}",
-    make_args=arguments,
+    call_text=lambda call, part: f"average_gradients(model){where_they_held(call.gradients, part)}",
+    make_args=make_args,
     observe=weights_and_gradients,
     comparisons=[
         WEIGHTS_STAY,
         Comparison(
             select=lambda obs: obs.actual["gradients"],
-            expected=lambda call: mean(call.held),
+            expected=lambda call: mean(call.gradients),
             mistakes={
                 "This gradient is as it was. Is the mean written into .grad itself, and does your "
                 "loop reach all: inner modules, each dtype, and what follows a None?": Pattern(
-                    some_as_before
+                    mean_or_unchanged
                 ),
             },
             hint="Which of the ranks' gradients are in this one, how often, and divided by what?",
@@ -134,7 +134,7 @@ CHECK = DistributedCheck(
     ],
     mistakes={
         "Nothing was sent. How does a rank learn the gradients of the others?": [
-            of_each("pass", then) for then in ("pass", "parameter.grad /= dist.get_world_size()")
+            edit_lines("pass", then) for then in ("pass", "parameter.grad /= dist.get_world_size()")
         ],
         "This is the sum over the ranks. Which line makes it a mean, and does .grad hold the "
         "result?": edit("/= dist.get_world_size()", "/= 1"),
@@ -145,18 +145,18 @@ CHECK = DistributedCheck(
             "all_reduce(parameter.grad)", "all_reduce(parameter.grad.contiguous())"
         ),
         "All gradients are as before, though something was sent. Which tensor does the collective "
-        "write into, and who holds it afterwards?": of_each(
+        "write into, and who holds it afterwards?": edit_lines(
             "dist.all_reduce(parameter.grad.clone())", "pass"
         ),
-        "This is rank 0's gradient, on every rank. Where are those of the others?": of_each(
+        "This is rank 0's gradient, on every rank. Where are those of the others?": edit_lines(
             "dist.broadcast(parameter.grad, 0)", "pass"
         ),
         "This is the last rank's gradient, on every rank. Does your list hold several tensors, or "
-        "one tensor several times?": of_each(
+        "one tensor several times?": edit_lines(
             "dist.broadcast(parameter.grad, dist.get_world_size() - 1)", "pass"
         ),
         "The ranks' gradients are not added up here. Which operation does your collective use?": [
-            of_each(
+            edit_lines(
                 f"dist.all_reduce(parameter.grad, dist.ReduceOp.{op})", f"parameter.grad /= {by}"
             )
             for op in ("MAX", "MIN", "PRODUCT")

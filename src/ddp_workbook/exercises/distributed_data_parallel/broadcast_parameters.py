@@ -60,7 +60,7 @@ class Small(nn.Module):
 CONTENT = Small().content()
 
 
-def held(call: int, rank: int) -> dict[str, Tensor]:
+def values_of(call: int, rank: int) -> dict[str, Tensor]:
     """What `rank` holds: every rank has other numbers, and some need all of their bits."""
     values = {}
     for number, (name, tensor) in enumerate(CONTENT.items(), start=1):
@@ -73,72 +73,80 @@ def held(call: int, rank: int) -> dict[str, Tensor]:
     return values
 
 
-def model_of(case: list[dict], rank: int) -> tuple[Small]:
+def make_args(case: list[dict], rank: int) -> tuple[Small]:
     """The argument of a call: a model that remembers its tensors and their memory."""
     RankOrderedSet.reverse_on_odd_ranks = True  # a set of names has another order in each process
     model = Small()
     for name, value in case[rank].items():
         model.content()[name].data.copy_(value)
-    model.built = {  # the second of each keeps the memory from being used again
-        name: (one, one.detach(), one.data_ptr(), one.requires_grad)
-        for name, one in model.content().items()
+    model.originals = {  # the second of each keeps the memory from being used again
+        name: (tensor, tensor.detach(), tensor.data_ptr(), tensor.requires_grad)
+        for name, tensor in model.content().items()
     }
     return (model,)
 
 
-def seen_of(_: None, model: Small) -> dict:
+def observe(_: None, model: Small) -> dict:
     """What a call has left of the model."""
     now = model.content()
     return {
         "values": {name: now.get(name) for name in CONTENT},
-        "changes": {name: change(now.get(name), *was) for name, was in model.built.items()},
+        "changes": {
+            name: change(now.get(name), *original) for name, original in model.originals.items()
+        },
     }
 
 
-def change(now: Tensor | None, was: Tensor, _: Tensor, memory: int, wants_gradient: bool) -> str:
+def change(
+    now: Tensor | None, original: Tensor, _: Tensor, address: int, requires_grad: bool
+) -> str:
     """What is different about a tensor, apart from its values; "" if nothing is."""
-    if now is not was and isinstance(was, nn.Parameter):
+    if now is not original and isinstance(original, nn.Parameter):
         return "is another Parameter than before"
-    if now is None or now.data_ptr() != memory:
+    if now is None or now.data_ptr() != address:
         return "lies in other memory than before"
-    return "" if now.requires_grad == wants_gradient else f"has requires_grad={now.requires_grad}"
+    return "" if now.requires_grad == requires_grad else f"has requires_grad={now.requires_grad}"
 
 
-def identical(one: Any, other: dict | Tensor) -> bool:
+def identical(actual: Any, expected: dict | Tensor) -> bool:
     """Equal in dtype, shape and every bit; one nan is as good as another."""
-    if isinstance(other, dict):
-        return all(identical(one[name], other[name]) for name in other)
-    if not isinstance(one, Tensor) or one.dtype != other.dtype or one.shape != other.shape:
+    if isinstance(expected, dict):
+        return all(identical(actual[name], expected[name]) for name in expected)
+    if (
+        not isinstance(actual, Tensor)
+        or actual.dtype != expected.dtype
+        or actual.shape != expected.shape
+    ):
         return False
-    equal = (one == other) & (one.signbit() == other.signbit())
-    return bool((equal | (one.isnan() & other.isnan())).all())
+    equal = (actual == expected) & (actual.signbit() == expected.signbit())
+    return bool((equal | (actual.isnan() & expected.isnan())).all())
 
 
 def first_wrong(obs: Observation) -> str:
     """The name of the first tensor that is wrong."""
-    return next(one for one in CONTENT if not identical(obs.value[one], obs.expected[one]))
+    return next(name for name in CONTENT if not identical(obs.value[name], obs.expected[name]))
 
 
-def skipped(obs: Observation) -> bool:
+def is_skipped(obs: Observation) -> bool:
     """Whether the first tensor that is wrong is as it was, and another one is not."""
     own, name = obs.case[obs.rank], first_wrong(obs)
     return identical(obs.value[name], own[name]) and not identical(obs.value, own)
 
 
-def where_they_held(case: list[dict], name: str) -> str:
+def describe_values(case: list[dict], name: str) -> str:
     """ ", where frozen was [1, 2] on rank 0, [2, 4] on rank 1", of one tensor."""
-    each = ", ".join(f"{own[name].tolist()} on rank {r}" for r, own in enumerate(case) if name)
-    return f", where {name} was {each}" if name else ""
+    texts = ", ".join(f"{own[name].tolist()} on rank {r}" for r, own in enumerate(case) if name)
+    return f", where {name} was {texts}" if name else ""
 
 
-EVERYTHING = "(*model.parameters(), *model.buffers())"
-SENT = "dist.broadcast(tensor.detach(), src=0)"
+ALL_TENSORS = "(*model.parameters(), *model.buffers())"
+BROADCAST = "dist.broadcast(tensor.detach(), src=0)"
 
 CHECK = DistributedCheck(
-    cases=lambda size: [[held(call, rank) for rank in range(size)] for call in (0, 1)],
-    call_text=lambda case, name: f"broadcast_parameters(model){where_they_held(case, name)}",
-    make_args=model_of,
-    observe=seen_of,
+    cases=lambda size: [[values_of(call, rank) for rank in range(size)] for call in (0, 1)],
+    call_text=lambda case, name: f"broadcast_parameters(model){describe_values(case, name)}",
+    make_args=make_args,
+    observe=observe,
     comparisons=[
         Comparison(
             select=lambda obs: obs.actual["changes"],
@@ -154,7 +162,7 @@ CHECK = DistributedCheck(
             expected=lambda case: case[0],
             mistakes={
                 "Something else has come to rank {rank}, but not this. Which line skips "
-                "it?": Pattern(skipped),
+                "it?": Pattern(is_skipped),
             },
             hint="Which rank's numbers are in this tensor, and what has your function "
             "calculated with them?",
@@ -170,26 +178,26 @@ CHECK = DistributedCheck(
             ".detach()", ".detach().clone()"
         ),
         "Only the buffers are wrong. A buffer is no parameter: which of the model's lists holds "
-        "it?": edit(EVERYTHING, "model.parameters()"),
+        "it?": edit(ALL_TENSORS, "model.parameters()"),
         "A frozen parameter is a part of the model, too, and no training step will ever make it "
         "equal. Which line skips it?": edit(
             "*model.parameters()", "*(p for p in model.parameters() if p.requires_grad)"
         ),
         "Only the counter is wrong. It is an integer without dimensions: which line skips it?": (
-            edit(EVERYTHING, f"filter(torch.is_floating_point, {EVERYTHING})")
+            edit(ALL_TENSORS, f"filter(torch.is_floating_point, {ALL_TENSORS})")
         ),
         "This weight is channels_last, so it is not contiguous. Is what you hand to the collective "
         "its memory, or a copy?": edit(".detach()", ".detach().contiguous()"),
         "This is nearly rank 0's value. In which dtype has it travelled?": edit(
-            SENT,
+            BROADCAST,
             "message = tensor.detach().float()\n"
             "        dist.broadcast(message, src=0)\n"
             "        tensor.detach().copy_(message)",
         ),
         "Which line calculates with the values? 0.0 has other bits than -0.0, and nan times 0 is "
         "nan.": [
-            edit(SENT, f"{one}\n        dist.all_reduce(tensor.detach())")
-            for one in (
+            edit(BROADCAST, f"{line}\n        dist.all_reduce(tensor.detach())")
+            for line in (
                 "tensor.detach().mul_(dist.get_rank() == 0)",
                 "tensor.detach().copy_(0 if dist.get_rank() else tensor.detach().clone())",
             )
@@ -199,13 +207,17 @@ CHECK = DistributedCheck(
         ),
         "This is the sum or the mean over the ranks. The task asks for rank 0's own numbers.": [
             edit(
-                SENT,
-                f"if {these}:\n"
+                BROADCAST,
+                f"if {condition}:\n"
                 "            dist.all_reduce(tensor.detach())\n"
                 f"            tensor.detach().copy_({result})\n"
-                f"        else:\n            {SENT}",
+                f"        else:\n            {BROADCAST}",
             )
-            for these in ("isinstance(tensor, nn.Parameter)", "tensor.is_floating_point()", "True")
+            for condition in (
+                "isinstance(tensor, nn.Parameter)",
+                "tensor.is_floating_point()",
+                "True",
+            )
             for result in ("tensor", "tensor / dist.get_world_size()")
         ],
     },

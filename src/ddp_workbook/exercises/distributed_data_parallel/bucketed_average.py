@@ -83,38 +83,38 @@ class Step(NamedTuple):
 
     cap: int
     buckets: list[int]
-    held: list[Gradients]
+    gradients: list[Gradients]
 
 
 def calls(size: int) -> list[Step]:
     """Two caps; in the last call another parameter has no gradient, and one rank an overflow."""
-    planned = [
+    plans = [
         (40, "p06", [180, 40, 28, 16, 24, 24, 4, 44, 20]),
         (64, "p06", [180, 52, 32, 48, 60, 8]),
         (40, "p10", [180, 40, 32, 16, 12, 32, 4, 44, 20]),
     ]
     return [
-        Step(cap, buckets, [uneven(number, rank, without) for rank in range(size)])
-        for number, (cap, without, buckets) in enumerate(planned)
+        Step(cap, buckets, [gradients_of(number, rank, missing) for rank in range(size)])
+        for number, (cap, missing, buckets) in enumerate(plans)
     ]
 
 
-def uneven(call: int, rank: int, without: str) -> Gradients:
+def gradients_of(call: int, rank: int, missing: str) -> Gradients:
     """What `rank` holds: one gradient is not contiguous, one may overflow, and one is missing."""
     own = held(MODEL, call, rank)
     own["p12"] = own["p12"].t().contiguous().t()
     if call == 2 and rank == 1:
         own["p01"][0] = torch.inf
-    return own | {without: None}
+    return own | {missing: None}
 
 
-def arguments(call: Step, rank: int) -> tuple[nn.Module, int]:
+def make_args(call: Step, rank: int) -> tuple[nn.Module, int]:
     """The model with the gradients of this rank, and the cap."""
-    give(MODEL, call.held[rank], rank)
+    give(MODEL, call.gradients[rank], rank)
     return MODEL, call.cap
 
 
-def sent(obs: Observation) -> list[int]:
+def bucket_bytes(obs: Observation) -> list[int]:
     """Bytes of each operation; a rank alone needs to send nothing."""
     alone = obs.size == 1 and not obs.communication
     return obs.case.buckets if alone else [row["bytes"] for row in obs.communication]
@@ -123,23 +123,28 @@ def sent(obs: Observation) -> list[int]:
 def call_text(call: Step, name: str) -> str:
     """The call, and what it is about: one gradient, or the bytes of all."""
     if name:
-        return f"bucketed_average(model, {call.cap}){where_they_held(call.held, name)}"
-    taken = [one for one in reversed(call.held[0].values()) if one is not None]
-    each = [f"{one.nbytes}{' (float64)' * (one.element_size() == 8)}" for one in taken]
-    sizes = f"the gradients have {', '.join(each)} bytes, the last one first"
+        return f"bucketed_average(model, {call.cap}){where_they_held(call.gradients, name)}"
+    gradients = [
+        gradient for gradient in reversed(call.gradients[0].values()) if gradient is not None
+    ]
+    texts = [
+        f"{gradient.nbytes}{' (float64)' if gradient.element_size() == 8 else ''}"
+        for gradient in gradients
+    ]
+    sizes = f"the gradients have {', '.join(texts)} bytes, the last one first"
     return f"bucketed_average(model, {call.cap}); {sizes}"
 
 
 FULL = "gradient.nbytes > room"
-NEW = f"gradient.dtype != dtype or {FULL}"
-BACK = "gradient.copy_(part.view_as(gradient))"
+NEW_BUCKET = f"gradient.dtype != dtype or {FULL}"
+COPY_BACK = "gradient.copy_(part.view_as(gradient))"
 
 
-def joined(among: str) -> Edit:
+def join_any_of(candidates: str) -> Edit:
     """A mistake in the choice of the buckets that a gradient may join."""
     return edit(
-        f"        if {NEW}:",
-        f"        fitting = [b for b in {among} if b[0].dtype == gradient.dtype\n"
+        f"        if {NEW_BUCKET}:",
+        f"        fitting = [b for b in {candidates} if b[0].dtype == gradient.dtype\n"
         "            and sum(g.nbytes for g in [*b, gradient]) <= cap_bytes]\n"
         "        if not fitting:",
         "buckets[-1].append(gradient)",
@@ -150,7 +155,7 @@ def joined(among: str) -> Edit:
 CHECK = DistributedCheck(
     cases=calls,
     call_text=call_text,
-    make_args=arguments,
+    make_args=make_args,
     observe=weights_and_gradients,
     comparisons=[
         calls_only(
@@ -159,7 +164,7 @@ CHECK = DistributedCheck(
             hint="Which collective gives every rank the sum? No other one is needed.",
         ),
         Comparison(
-            select=sent,
+            select=bucket_bytes,
             expected=lambda call: call.buckets,
             hint="Find the first bucket whose bytes differ. Which gradients are in it, and "
             "what ended it?",
@@ -169,7 +174,7 @@ CHECK = DistributedCheck(
         WEIGHTS_STAY,
         Comparison(
             select=lambda obs: obs.actual["gradients"],
-            expected=lambda call: mean(call.held),
+            expected=lambda call: mean(call.gradients),
             hint="Which part of which bucket is this parameter's, and by what is it divided? "
             "Is it the same part on all ranks?",
         ),
@@ -189,10 +194,12 @@ CHECK = DistributedCheck(
             "in buckets:", "in buckets[::-1]:"
         ),
         "No bucket ends because it is full. What is cap_bytes for?": [
-            edit(NEW, "not buckets"),
+            edit(NEW_BUCKET, "not buckets"),
             edit(FULL, "False"),
         ],
-        "Each gradient travels alone. Which of them could travel together?": edit(NEW, "True"),
+        "Each gradient travels alone. Which of them could travel together?": edit(
+            NEW_BUCKET, "True"
+        ),
         "Buckets end before they are full. May a bucket have cap_bytes exactly?": edit(
             FULL, "gradient.nbytes >= room"
         ),
@@ -228,20 +235,20 @@ CHECK = DistributedCheck(
         ],
         "A gradient has joined a bucket after the next one had begun. With which gradient alone "
         "may one share a bucket?": [
-            joined("buckets"),
-            joined("[b for b in buckets if b[0].dtype == gradient.dtype][-1:]"),
+            join_any_of("buckets"),
+            join_any_of("[b for b in buckets if b[0].dtype == gradient.dtype][-1:]"),
         ],
         "This is the sum over the ranks. By which number do you divide?": edit(
             " / dist.get_world_size()", ""
         ),
         "It is the rank's own. Is the mean written to .grad?": edit(
-            BACK, "gradient = part.view_as(gradient)"
+            COPY_BACK, "gradient = part.view_as(gradient)"
         ),
         "This one is not contiguous. Does your line write into the gradient, or into a copy?": edit(
-            BACK, "gradient.reshape(-1).copy_(part)"
+            COPY_BACK, "gradient.reshape(-1).copy_(part)"
         ),
         "In the bucket it was flat. Which shape must its part have in .grad?": edit(
-            BACK, "gradient.data = part"
+            COPY_BACK, "gradient.data = part"
         ),
     },
     errors={

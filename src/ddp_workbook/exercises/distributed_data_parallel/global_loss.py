@@ -44,7 +44,7 @@ def global_loss(loss: Tensor, rows: int) -> float:
     ### END SOLUTION
 
 
-class Own(NamedTuple):
+class RankLoss(NamedTuple):
     """What one rank has: the mean loss of its rows, and their number."""
 
     mean: float
@@ -52,40 +52,44 @@ class Own(NamedTuple):
     dtype: torch.dtype = torch.float32
 
 
-def calls(size: int) -> list[list[Own]]:
+def calls(size: int) -> list[list[RankLoss]]:
     """Unequal rows; the last of several ranks without any; bfloat16; and a loss that is nan."""
     bfloat16, nan = torch.bfloat16, math.nan
-    none = Own(nan, 0) if size > 1 else Own(0.753, 6)
+    no_rows = RankLoss(nan, 0) if size > 1 else RankLoss(0.753, 6)
     cases = [
-        [Own(1.273, 5), Own(-2.518, 2), Own(4.036, 7), Own(0.547, 6)],
-        [*[Own(-3.529, 4), Own(2.251, 9), Own(0.254, 1)][: size - 1], none],
-        [Own(mean, n, bfloat16) for mean, n in ((1.5, 512), (0.25, 947), (6.0, 355), (-4.0, 1045))],
-        [Own(nan, 3), Own(1.5, 4), Own(-0.75, 2), Own(2.0, 5)],
+        [RankLoss(1.273, 5), RankLoss(-2.518, 2), RankLoss(4.036, 7), RankLoss(0.547, 6)],
+        [*[RankLoss(-3.529, 4), RankLoss(2.251, 9), RankLoss(0.254, 1)][: size - 1], no_rows],
+        [
+            RankLoss(mean, n, bfloat16)
+            for mean, n in ((1.5, 512), (0.25, 947), (6.0, 355), (-4.0, 1045))
+        ],
+        [RankLoss(nan, 3), RankLoss(1.5, 4), RankLoss(-0.75, 2), RankLoss(2.0, 5)],
     ]
     return [case[:size] for case in cases]
 
 
-WEIGHTS: list[weakref.ref] = []  # those of all calls; a graph holds the weight that it began with
+# The weights of all calls; a graph holds the weight that it began with.
+WEIGHT_REFS: list[weakref.ref] = []
 
 
-def loss_of(case: list[Own], rank: int) -> tuple[Tensor, int]:
+def make_args(case: list[RankLoss], rank: int) -> tuple[Tensor, int]:
     """The arguments of a call: loss is a weight of 1, times the mean of the rows."""
     mean, rows, dtype = case[rank]
     weight = torch.ones((), dtype=dtype, requires_grad=True)
     loss = weight * torch.tensor(mean, dtype=dtype)
     loss.weight = weight
-    WEIGHTS.append(weakref.ref(weight))
+    WEIGHT_REFS.append(weakref.ref(weight))
     return loss, rows
 
 
-def seen_of(answer: Any, loss: Tensor, rows: int) -> dict:
+def observe(answer: Any, loss: Tensor, rows: int) -> dict:
     """The number, and how the call has left the graph of loss, and the graphs before it."""
     number = number_in(answer)
     return {
         "number": answer if number is None else number,
         "graph": getattr(answer, "requires_grad", False),
         "gradient": gradient(loss),
-        "kept": sum(one() is not None for one in WEIGHTS[:-1]),
+        "graphs": sum(weight() is not None for weight in WEIGHT_REFS[:-1]),
     }
 
 
@@ -98,7 +102,7 @@ def gradient(loss: Tensor) -> float | str:
         return f"{type(error).__name__}: {str(error).partition('. ')[0]}"
 
 
-def expected(case: list[Own]) -> float:
+def expected(case: list[RankLoss]) -> float:
     """The mean over all rows."""
     return sum(own.mean * own.rows for own in case if own.rows) / sum(own.rows for own in case)
 
@@ -116,17 +120,17 @@ def other_sums(total: str, rows: str = "rows", result: str = "totals[0] / totals
 
 
 SUM = "loss.item() * rows if rows else 0.0"
-OF_ALL = "(totals[0] / totals[1]).item()"
+RESULT = "(totals[0] / totals[1]).item()"
 MEAN = "loss.item() if rows else 0.0"
 CHECK = DistributedCheck(
     cases=calls,
     call_text=lambda case: "; ".join(
-        f"global_loss({own.mean}{' (bfloat16)' * (own.dtype == torch.bfloat16)}, {own.rows}) "
-        f"on rank {rank}"
+        f"global_loss({own.mean}{' (bfloat16)' if own.dtype == torch.bfloat16 else ''}, "
+        f"{own.rows}) on rank {rank}"
         for rank, own in enumerate(case)
     ),
-    make_args=loss_of,
-    observe=seen_of,
+    make_args=make_args,
+    observe=observe,
     unchanged="Which line writes into loss, or into its memory, which detach() and data share?",
     comparisons=[
         Comparison(
@@ -165,7 +169,7 @@ CHECK = DistributedCheck(
             required="the mean over all rows, {expected} {there}",
         ),
         Comparison(
-            select=lambda obs: obs.actual["kept"],
+            select=lambda obs: obs.actual["graphs"],
             expected=0,
             hint="What does your function keep from call to call? A tensor that is kept keeps "
             "the graph that made it.",
@@ -176,7 +180,7 @@ CHECK = DistributedCheck(
     ],
     mistakes={
         "This is rank {rank}'s own loss. How does it get to know the others, and into which tensor "
-        "does a collective write?": [body("return loss.item()"), edit(OF_ALL, "loss.item()")],
+        "does a collective write?": [body("return loss.item()"), edit(RESULT, "loss.item()")],
         "This is rank 0's loss, on every rank. Where are the rows of the others?": edit(
             "dist.all_reduce(totals)", "dist.broadcast(totals, 0)"
         ),
@@ -190,8 +194,8 @@ CHECK = DistributedCheck(
         "nan in it?": other_sums("loss.item() * rows"),
         "A rank that has rows has the loss nan here: its training is broken, and the number should "
         "show it. Which line hides the nan?": [
-            other_sums("loss.item() * rows if loss == loss else 0.0", counted)
-            for counted in ("rows", "rows if loss == loss else 0")
+            other_sums("loss.item() * rows if loss == loss else 0.0", row_count)
+            for row_count in ("rows", "rows if loss == loss else 0")
         ],
         "This is the sum over the rows of all ranks, but not divided by their number. Over which "
         "rows is the mean?": [
@@ -206,7 +210,7 @@ CHECK = DistributedCheck(
             edit("device=loss.device)", "device=loss.device).long()")
         ),
         "This is the mean, rounded. Which line takes the other digits away?": [
-            edit(OF_ALL, f"round({OF_ALL}, {digits})") for digits in range(5)
+            edit(RESULT, f"round({RESULT}, {digits})") for digits in range(5)
         ],
     },
     max_collectives=1,

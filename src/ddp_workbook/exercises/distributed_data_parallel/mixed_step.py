@@ -63,9 +63,9 @@ def mixed_step(
     ### END SOLUTION
 
 
-BEGIN = torch.linspace(-1, 1, 15)  # weight [3, 4] and bias [3], flat
+INITIAL_WEIGHTS = torch.linspace(-1, 1, 15)  # weight [3, 4] and bias [3], flat
 RATE, SCALE = 1.0, 2.0**10
-TOO_LARGE = 1e6  # in float16 such an image is inf
+OVERFLOW_FACTOR = 1e6  # in float16 such an image is inf
 
 
 class Step(NamedTuple):
@@ -75,7 +75,7 @@ class Step(NamedTuple):
     batches: int
     rows: int
     most: float
-    breaks: int | None = None
+    overflow_rank: int | None = None
 
 
 def steps(size: int) -> list[Step]:
@@ -83,34 +83,34 @@ def steps(size: int) -> list[Step]:
     return [
         Step(0, 3, 4, most=0.25),
         Step(1, 2, 4, most=100.0),
-        Step(2, 3, 2, most=0.25, breaks=size - 1),
+        Step(2, 3, 2, most=0.25, overflow_rank=size - 1),
         Step(3, 1, 4, most=0.25),
-        Step(4, 2, 4, most=100.0, breaks=0),
+        Step(4, 2, 4, most=100.0, overflow_rank=0),
     ]
 
 
-def arguments(step: Step, rank: int) -> tuple:
+def make_args(step: Step, rank: int) -> tuple:
     """A model in DDP, the rank's micro-batches, an optimizer, a scaler, and the largest norm."""
     model = nn.Linear(4, 3)
-    ddp = in_ddp(model, BEGIN, left=0.5 * SCALE)
+    ddp = in_ddp(model, INITIAL_WEIGHTS, left=0.5 * SCALE)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     ddp.formats, ddp.steps = set(), []
     ddp.register_forward_hook(lambda _, __, scores: ddp.formats.add(str(scores.dtype)[6:]))
     optimizer.register_step_post_hook(lambda *_: ddp.steps.append("a step"))
     batches = [micro_batch(model, step.rows, step.number, rank, n) for n in range(step.batches)]
-    if step.breaks == rank:
+    if step.overflow_rank == rank:
         images, labels = batches[0]
-        batches[0] = (images * TOO_LARGE, labels)
+        batches[0] = (images * OVERFLOW_FACTOR, labels)
     return ddp, batches, optimizer, GradScaler("cpu", init_scale=SCALE), step.most
 
 
-def seen_of(_: None, ddp: DistributedDataParallel, *others: Any) -> dict:
+def observe(_: None, ddp: DistributedDataParallel, *rest: Any) -> dict:
     """How many steps, the weights' change, the scale, and the formats that were computed in."""
     after = nn.utils.parameters_to_vector(ddp.module.parameters()).detach()
     return {
         "steps": len(ddp.steps),
-        "change": after - BEGIN,
-        "scale": others[2].get_scale(),
+        "change": after - INITIAL_WEIGHTS,
+        "scale": rest[2].get_scale(),
         "formats": sorted(ddp.formats),
     }
 
@@ -130,10 +130,14 @@ CHECK = DistributedCheck(
     call_text=lambda step: (
         f"mixed_step(ddp, micro_batches, optimizer, scaler, most={step.most:g}), with "
         f"{step.batches} micro-batch{'es' * (step.batches > 1)} of {step.rows} rows on each rank"
-        + (f"; one of rank {step.breaks} overflows" if step.breaks is not None else "")
+        + (
+            f"; one of rank {step.overflow_rank} overflows"
+            if step.overflow_rank is not None
+            else ""
+        )
     ),
-    make_args=arguments,
-    observe=seen_of,
+    make_args=make_args,
+    observe=observe,
     comparisons=[
         Comparison(
             select=lambda obs: obs.actual["formats"],
@@ -145,7 +149,7 @@ CHECK = DistributedCheck(
         ),
         Comparison(
             select=lambda obs: obs.actual["steps"],
-            expected=lambda step: int(step.breaks is None),
+            expected=lambda step: int(step.overflow_rank is None),
             hint="Who decides on this rank whether there is a step, and what does it look at?",
             actual="{value} optimizer steps {where}",
             required="{expected} {there}",
@@ -160,13 +164,13 @@ CHECK = DistributedCheck(
         ),
         Comparison(
             select=lambda obs: obs.actual["scale"],
-            expected=lambda step: SCALE / 2 if step.breaks is not None else SCALE,
+            expected=lambda step: SCALE / 2 if step.overflow_rank is not None else SCALE,
             hint="Which call changes the scale, and how often does it come in a step?",
             actual="the right weights, but the scale is {value:g} {where} afterwards",
             required="{right:g} {there}",
         ),
         sent_once(
-            BEGIN,
+            INITIAL_WEIGHTS,
             "Which lines sent that? DDP sends in a backward outside of no_sync, and inf travels "
             "with the gradients.",
         ),

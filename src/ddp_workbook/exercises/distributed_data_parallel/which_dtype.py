@@ -46,7 +46,7 @@ NAMES = {  # what is accepted for a format
     **{name: name for name in ("float32", "bfloat16", "float16", "float64", "int64")},
     **{"float": "float32", "half": "float16", "double": "float64", "long": "int64"},
 }
-CALLED = "which_dtype()"
+CALL = "which_dtype()"
 
 
 def which_dtype() -> dict[str, str]:
@@ -80,7 +80,7 @@ def which_dtype() -> dict[str, str]:
     ### END SOLUTION
 
 
-def measured() -> dict[str, str]:
+def measure_dtypes() -> dict[str, str]:
     """The formats, found by running the ten lines on a CPU."""
     x, w = torch.rand(8, 8), torch.rand(8, 8, requires_grad=True)
     labels = torch.arange(8)
@@ -91,10 +91,10 @@ def measured() -> dict[str, str]:
         values += [F.mse_loss(a, c), x.double() @ w.double(), a.argmax(dim=1)]
         values[5].backward()
         values.append(w.grad)
-    return {letter: str(one.dtype)[6:] for letter, one in zip(LETTERS, values, strict=True)}
+    return {letter: str(value.dtype)[6:] for letter, value in zip(LETTERS, values, strict=True)}
 
 
-def read(name: str) -> str:
+def parse_name(name: str) -> str:
     """The format of this name. Raises ValueError if it is none."""
     word = name.strip().lower().removeprefix("torch.")
     if word not in NAMES:
@@ -102,7 +102,7 @@ def read(name: str) -> str:
     return NAMES[word]
 
 
-ABOUT = {
+HINTS_BY_LETTER = {
     "a": "What is autocast for? It makes one kind of operation faster, above all others.",
     "b": "Both inputs have 32 bits. Does an addition get faster with fewer digits?",
     "c": "This one is on none of autocast's lists. What is it given?",
@@ -114,16 +114,16 @@ ABOUT = {
 }
 CHECK = SingleProcessCheck(
     cases=[()],
-    call_text=CALLED,
+    call_text=CALL,
     observe=lambda answer: choices_by_letter(
-        CALLED, answer, LETTERS, f"one of {', '.join(NAMES)}", read
+        CALL, answer, LETTERS, f"one of {', '.join(NAMES)}", parse_name
     ),
     comparisons=[
         Comparison(
             select=lambda obs: {letter: name or ANY for letter, name in obs.actual.items()},
-            expected=lambda case: measured(),
+            expected=lambda case: measure_dtypes(),
             hint=lambda obs: next(
-                words for letters, words in ABOUT.items() if first_wrong(obs) in letters
+                words for letters, words in HINTS_BY_LETTER.items() if first_wrong(obs) in letters
             ),
             actual=lambda obs: f"{obs.actual[first_wrong(obs)]} for {first_wrong(obs)}",
             required="another format",

@@ -70,14 +70,14 @@ class Blocks(NamedTuple):
         return [block for block, size in enumerate(self.sizes) if size > self.limit]
 
 
-class Raised(str):
+class ErrorText(str):
     """In place of what came back: a ValueError and its message."""
 
 
 RANDOM = random.Random(1)
-SOME = Blocks([10.5, 20, 12.5, 30.25, 14, 16.5, 11], 45.0)
+MIXED_SIZES = Blocks([10.5, 20, 12.5, 30.25, 14, 16.5, 11], 45.0)
 CASES = [
-    SOME,
+    MIXED_SIZES,
     Blocks([14, 14, 14, 14, 14], 28),  # exactly met
     Blocks([21, 12, 30.5, 30.75, 12.25, 12], 31),  # above the limit by a fraction
     Blocks([12, 10, 10, 10, 12, 30, 12], 32),  # equal numbers of blocks do not do
@@ -92,26 +92,26 @@ CASES = [
     Blocks([9, 1, 10, 2], 10),  # a full unit, then a block that fills one by itself
     *(Blocks(RANDOM.choices(range(9), k=2 + n % 8), 8 + n % 5) for n in range(200)),
     Blocks([RANDOM.randrange(41) / 4 for _ in range(300)], 31),
-    SOME,
+    MIXED_SIZES,
 ]
 
 
-def call(function: Callable, sizes: list[float], limit: float) -> Any:
+def call_and_observe(function: Callable, sizes: list[float], limit: float) -> Any:
     """What comes back, or the ValueError that is raised."""
     try:
         return function(sizes, limit)
     except ValueError as error:
-        return Raised(f"ValueError: {error}")
+        return ErrorText(f"ValueError: {error}")
 
 
-def plain(returned: Any, *_: Any) -> Any:
+def as_lists(returned: Any, *_: Any) -> Any:
     """Lists, where units are tuples or ranges."""
     if type(returned) not in (list, tuple):
         return returned
     return [list(unit) if isinstance(unit, tuple | range) else unit for unit in returned]
 
 
-def of_answers(select: Callable[[Observation], Any]) -> Callable[[Observation], Any]:
+def if_solvable(select: Callable[[Observation], Any]) -> Callable[[Observation], Any]:
     """What a look compares in cases that have an answer; elsewhere nothing."""
     return lambda obs: None if obs.case.large else select(obs)
 
@@ -120,10 +120,12 @@ def form(actual: Any) -> str:
     """What kind of thing came back."""
     if not isinstance(actual, list):
         return kind(actual)
-    if others := [kind(unit) for unit in actual if not isinstance(unit, list)]:
-        return f"a list with {others[0]} in it"
-    others = [kind(block) for unit in actual for block in unit if not is_index(block)]
-    return f"a list of lists with {others[0]} in it" if others else "a list of lists of int"
+    if other_kinds := [kind(unit) for unit in actual if not isinstance(unit, list)]:
+        return f"a list with {other_kinds[0]} in it"
+    other_kinds = [kind(block) for unit in actual for block in unit if not is_index(block)]
+    return (
+        f"a list of lists with {other_kinds[0]} in it" if other_kinds else "a list of lists of int"
+    )
 
 
 def too_large(obs: Observation) -> str:
@@ -137,23 +139,27 @@ def too_large(obs: Observation) -> str:
     return next(words, "")
 
 
-def not_refused(obs: Observation) -> str:
+def missing_error(obs: Observation) -> str:
     """What came instead of a ValueError that names the first block that fits into no unit."""
-    named = [rf"\bblock {block}\b" for block in obs.case.large[:1]]
-    raised = obs.actual if isinstance(obs.actual, Raised) else ""
-    return "" if all(re.search(one, raised, re.I) for one in named) else in_words(obs.actual)
+    patterns = [rf"\bblock {block}\b" for block in obs.case.large[:1]]
+    message = obs.actual if isinstance(obs.actual, ErrorText) else ""
+    return (
+        ""
+        if all(re.search(pattern, message, re.I) for pattern in patterns)
+        else in_words(obs.actual)
+    )
 
 
 LOOKS = [
     Comparison(
-        select=of_answers(lambda obs: obs.actual),
+        select=if_solvable(lambda obs: obs.actual),
         equal=lambda actual, expected: form(actual) == form(expected),
         mistakes={
             "There are no blocks here, so no largest block and no units.": Pattern(
-                lambda obs: isinstance(obs.actual, Raised) and not obs.case.sizes
+                lambda obs: isinstance(obs.actual, ErrorText) and not obs.case.sizes
             ),
             "Each block fits into a unit. Which of your lines finds one that is too "
-            "large?": Pattern(lambda obs: isinstance(obs.actual, Raised)),
+            "large?": Pattern(lambda obs: isinstance(obs.actual, ErrorText)),
             "A unit holds the numbers of its blocks. Are these their sizes?": Pattern(
                 lambda obs: form(obs.actual) == "a list of lists with a float in it"
             ),
@@ -162,7 +168,7 @@ LOOKS = [
         required="a list of lists of block numbers",
     ),
     Comparison(
-        select=of_answers(lambda obs: [block for unit in obs.actual for block in unit]),
+        select=if_solvable(lambda obs: [block for unit in obs.actual for block in unit]),
         mistakes={
             "A block is there twice. To which unit does a block that no longer fits "
             "belong?": Pattern(lambda obs: len(set(obs.value)) < len(obs.value)),
@@ -175,14 +181,14 @@ LOOKS = [
         required=lambda obs: f"each of {len(obs.expected)} blocks once, in order, counted from 0",
     ),
     Comparison(
-        select=of_answers(too_large),
+        select=if_solvable(too_large),
         hint="Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
         actual="{value}",
         required=lambda obs: f"{in_words(obs.case.limit)} MiB at most in each unit",
         show=str,
     ),
     Comparison(
-        select=of_answers(lambda obs: len(obs.actual)),
+        select=if_solvable(lambda obs: len(obs.actual)),
         mistakes={
             "A unit without blocks is not a unit.": Pattern(lambda obs: [] in obs.actual),
             "Blocks without parameters need no unit of their own.": Pattern(
@@ -194,13 +200,13 @@ LOOKS = [
         required="number of units: {expected}",
     ),
     Comparison(
-        select=not_refused,
+        select=missing_error,
         expected="",
         mistakes={
             "A block is larger than the limit, and no error is raised. Which line notices that it "
-            "does not fit?": Pattern(lambda obs: not isinstance(obs.actual, Raised)),
+            "does not fit?": Pattern(lambda obs: not isinstance(obs.actual, ErrorText)),
             "Several blocks are too large. Which one comes first?": Pattern(
-                lambda obs: any(f"block {one}" in obs.actual for one in obs.case.large[1:])
+                lambda obs: any(f"block {block}" in obs.actual for block in obs.case.large[1:])
             ),
         },
         hint="Anyone who reads this message wants to know which block it is, counted from 0.",
@@ -213,8 +219,8 @@ TOO_LARGE = "if filled + size > limit"
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=lambda case: ([*case.sizes], case.limit),
-    caller=call,
-    observe=plain,
+    caller=call_and_observe,
+    observe=as_lists,
     call_text=lambda case: f"choose_wraps({in_words(case.sizes)}, {in_words(case.limit)})",
     comparisons=LOOKS,
     mistakes={

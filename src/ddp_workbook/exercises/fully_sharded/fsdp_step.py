@@ -82,10 +82,10 @@ class Chain(NamedTuple):
 
     def numbers(self) -> tuple[list[Tensor], list[Tensor]]:
         """The full weight of each block, and the rows of each rank."""
-        chance = torch.Generator().manual_seed(self.blocks)
-        made = partial(torch.randn, generator=chance, dtype=torch.float64)
-        weights = [made(self.width, self.width) for _ in range(self.blocks)]
-        return weights, [made(ROWS, self.width) for _ in range(self.ranks)]
+        generator = torch.Generator().manual_seed(self.blocks)
+        draw = partial(torch.randn, generator=generator, dtype=torch.float64)
+        weights = [draw(self.width, self.width) for _ in range(self.blocks)]
+        return weights, [draw(ROWS, self.width) for _ in range(self.ranks)]
 
 
 ROWS = 6  # of each rank; no width, and no number of ranks
@@ -102,7 +102,7 @@ def loss_grad(output: Tensor) -> Tensor:
     return 2 * (output - 0.3) / output.numel()
 
 
-def cut(tensor: Tensor, ranks: int) -> list[Tensor]:
+def shards_of(tensor: Tensor, ranks: int) -> list[Tensor]:
     """The shards of all ranks."""
     flat = tensor.flatten()
     return list(torch.cat([flat, flat.new_zeros(-len(flat) % ranks)]).view(ranks, -1))
@@ -112,7 +112,7 @@ class Log:
     """The calls that the blocks of a model got, and the weights that are gathered."""
 
     def __init__(self) -> None:
-        self.made: list[tuple[int, weakref.ref]] = []  # every weight that was ever gathered
+        self.weight_refs: list[tuple[int, weakref.ref]] = []  # every weight that was ever gathered
         self.calls: list[tuple[str, int, list[int]]] = []  # call, block, what is gathered after it
 
     def add(self, call: str, block: int) -> None:
@@ -121,7 +121,7 @@ class Log:
 
     def in_memory(self) -> list[int]:
         """The blocks whose full weight is held, by the block or by a variable."""
-        return [block for block, weight in self.made if weight() is not None]
+        return [block for block, weight in self.weight_refs if weight() is not None]
 
 
 class Block:
@@ -129,7 +129,7 @@ class Block:
 
     def __init__(self, number: int, weight: Tensor, ranks: int, log: Log):
         self._number, self._width, self._ranks, self._log = number, len(weight), ranks, log
-        self.shard = cut(weight, ranks)[dist.get_rank()].clone()
+        self.shard = shards_of(weight, ranks)[dist.get_rank()].clone()
         self._weight: Tensor | None = None
         self._saved: tuple[Tensor, Tensor] | None = None
 
@@ -144,7 +144,7 @@ class Block:
         dist.all_gather(shards, self.shard)
         row = torch.cat(shards)[: self._width**2]
         self._weight = row.view(self._width, self._width).clone()
-        self._log.made.append((self._number, weakref.ref(self._weight)))
+        self._log.weight_refs.append((self._number, weakref.ref(self._weight)))
         self._log.add("gather", self._number)
 
     def free(self) -> None:
@@ -154,13 +154,13 @@ class Block:
 
     def forward(self, x: Tensor) -> Tensor:
         """The output for these rows."""
-        self._saved = (x, torch.tanh(x @ self._held("forward")))
+        self._saved = (x, torch.tanh(x @ self._require_weight("forward")))
         self._log.add("forward", self._number)
         return self._saved[1]
 
     def backward(self, grad: Tensor) -> tuple[Tensor, Tensor]:
         """The gradients of the input and of the weight."""
-        weight = self._held("backward")
+        weight = self._require_weight("backward")
         if self._saved is None:
             raise RuntimeError(f"backward of block {self._number}: there was no forward before it")
         (x, output), self._saved = self._saved, None
@@ -178,29 +178,29 @@ class Block:
                 f"{shape}, this is {actual}"
             )
         total = torch.empty_like(self.shard)
-        dist.reduce_scatter(total, cut(weight_grad, self._ranks))
+        dist.reduce_scatter(total, shards_of(weight_grad, self._ranks))
         self._log.add("reduce_scatter", self._number)
         return total
 
-    def _held(self, call: str) -> Tensor:
+    def _require_weight(self, call: str) -> Tensor:
         if self._weight is None:
             raise RuntimeError(f"{call} of block {self._number}: its weight is not gathered here")
         return self._weight
 
 
-def arguments(case: Chain, rank: int) -> tuple:
+def make_args(case: Chain, rank: int) -> tuple:
     """The model, the rows of a rank, and the rest."""
     log, (weights, rows) = Log(), case.numbers()
-    blocks = [Block(number, one, case.ranks, log) for number, one in enumerate(weights)]
+    blocks = [Block(number, weight, case.ranks, log) for number, weight in enumerate(weights)]
     return blocks, rows[rank], loss_grad, case.lr
 
 
-def watched(function: Callable, blocks: list[Block], *rest: Any) -> dict[str, Any]:
+def call_and_observe(function: Callable, blocks: list[Block], *rest: Any) -> dict[str, Any]:
     """Call it; return the shards, the calls in order, and what is still gathered at the end."""
-    given, log = list(blocks), blocks[0]._log
+    initial_blocks, log = list(blocks), blocks[0]._log
     function(blocks, *rest)
-    shards = {f"block {number}": block.shard for number, block in enumerate(given)}
-    return {"shards": shards, "calls": log.calls, "left": log.in_memory()}
+    shards = {f"block {number}": block.shard for number, block in enumerate(initial_blocks)}
+    return {"shards": shards, "calls": log.calls, "gathered": log.in_memory()}
 
 
 def shards_after(case: Chain, rank: int) -> dict[str, Tensor]:
@@ -210,8 +210,8 @@ def shards_after(case: Chain, rank: int) -> dict[str, Tensor]:
     for weight in weights:
         output = torch.tanh(output @ weight.requires_grad_())
     (output - 0.3).square().mean().backward()
-    moved = [weight.detach() - case.lr * weight.grad for weight in weights]
-    return {f"block {n}": cut(weight, case.ranks)[rank] for n, weight in enumerate(moved)}
+    updated = [weight.detach() - case.lr * weight.grad for weight in weights]
+    return {f"block {n}": shards_of(weight, case.ranks)[rank] for n, weight in enumerate(updated)}
 
 
 def blocks_of(obs: Observation, name: str) -> list[int]:
@@ -222,18 +222,18 @@ def blocks_of(obs: Observation, name: str) -> list[int]:
 def own_collectives(obs: Observation) -> list[str]:
     """Collectives that no block has made."""
     gathers, reductions = len(blocks_of(obs, "gather")), len(blocks_of(obs, "reduce_scatter"))
-    made = Counter(all_gather=gathers, reduce_scatter=reductions)
-    return sorted(Counter(obs.ops) - made)
+    block_calls = Counter(all_gather=gathers, reduce_scatter=reductions)
+    return sorted(Counter(obs.ops) - block_calls)
 
 
-def most_gradients(obs: Observation) -> int:
+def max_waiting_gradients(obs: Observation) -> int:
     """How many full gradients waited for their reduce-scatter at the same time, at most."""
-    reduced, waiting, most = blocks_of(obs, "reduce_scatter"), 0, 0
+    reduced_blocks, waiting, maximum = blocks_of(obs, "reduce_scatter"), 0, 0
     for call, block, _ in obs.actual["calls"]:
-        if block in reduced:
+        if block in reduced_blocks:
             waiting += {"backward": 1, "reduce_scatter": -1}.get(call, 0)
-        most = max(most, waiting)
-    return most
+        maximum = max(maximum, waiting)
+    return maximum
 
 
 LOOKS = [
@@ -274,13 +274,14 @@ LOOKS = [
         required="{expected}",
     ),
     Comparison(
-        select=lambda obs: max(len(whole) for *_, whole in obs.actual["calls"]),
+        select=lambda obs: max(len(gathered) for *_, gathered in obs.actual["calls"]),
         expected=1,
         mistakes={
             "free was called, and the weight is still in memory. Which variable of yours holds "
             "it?": Pattern(
                 lambda obs: any(
-                    call == "free" and block in whole for call, block, whole in obs.actual["calls"]
+                    call == "free" and block in gathered
+                    for call, block, gathered in obs.actual["calls"]
                 )
             ),
         },
@@ -291,7 +292,7 @@ LOOKS = [
         equal=le,
     ),
     Comparison(
-        select=most_gradients,
+        select=max_waiting_gradients,
         expected=1,
         hint="A full gradient is as large as its weight. What can you do with it before the "
         "next block's backward?",
@@ -300,7 +301,7 @@ LOOKS = [
         equal=le,
     ),
     Comparison(
-        select=lambda obs: obs.actual["left"],
+        select=lambda obs: obs.actual["gathered"],
         expected=[],
         hint="What does a rank hold between two steps?",
         actual="rank {rank} still held the weights of blocks {value}",
@@ -332,8 +333,8 @@ LOOKS = [
         equal=le,
     ),
 ]
-REDUCED, SIZE = "block.reduce_scatter(weight_grad)", " / dist.get_world_size()"
-UPDATE = f"block.shard -= lr * {REDUCED}{SIZE}"
+REDUCE, SIZE = "block.reduce_scatter(weight_grad)", " / dist.get_world_size()"
+UPDATE = f"block.shard -= lr * {REDUCE}{SIZE}"
 OWN = (  # a rank's shard of its own gradient
     "torch.nn.functional.pad(weight_grad.flatten(), (0, -weight_grad.numel() % "
     "dist.get_world_size())).chunk(dist.get_world_size())[dist.get_rank()]"
@@ -344,8 +345,8 @@ CHECK = DistributedCheck(
         f"fsdp_step(blocks, x, loss_grad, lr={case.lr}), with {case.blocks} "
         f"block{'s' * (case.blocks > 1)} of {case.width} x {case.width} weights"
     ),
-    make_args=arguments,
-    caller=watched,
+    make_args=make_args,
+    caller=call_and_observe,
     comparisons=LOOKS,
     mistakes={
         "Backward went through the blocks as forward did. From which block does the gradient of "
@@ -361,10 +362,10 @@ CHECK = DistributedCheck(
         "The shard moved uphill. Which sign does a step of SGD have?": edit("-=", "+="),
         "The shard moved by the full gradient. What is lr for?": edit("lr * ", ""),
         "All shards are as before. Which line writes into block.shard? A change to the full "
-        "weight is lost when the weight is freed.": edit(UPDATE, REDUCED),
+        "weight is lost when the weight is freed.": edit(UPDATE, REDUCE),
         "The shard moved by this rank's own gradient. Where are the others' added?": [
-            edit(REDUCED + SIZE, OWN),
-            edit(REDUCED, OWN),
+            edit(REDUCE + SIZE, OWN),
+            edit(REDUCE, OWN),
         ],
         "Each block got the gradient of the loss. What does a block before the last one get?": (
             edit("grad, weight_grad =", "_, weight_grad =")
@@ -375,14 +376,14 @@ CHECK = DistributedCheck(
         "Some shards have moved, and this one is as before. Which blocks does your update reach?": [
             edit(
                 UPDATE,
-                f"total = {REDUCED}\n        block.shard -= (block {which}) * lr * total{SIZE}",
+                f"total = {REDUCE}\n        block.shard -= (block {which}) * lr * total{SIZE}",
             )
             for which in ("is not last", "is last", "is not blocks[0]", "is blocks[0]")
         ],
         "Every shard moved by the gradient of block 0. Which gradient does your variable hold "
         "after the loop?": edit(
             UPDATE,
-            f"total = {REDUCED}\n    for block in blocks:\n        block.shard -= lr * total{SIZE}",
+            f"total = {REDUCE}\n    for block in blocks:\n        block.shard -= lr * total{SIZE}",
         ),
     },
     unchanged="Which line changes it? For example, pop and reverse change a list in place.",

@@ -100,7 +100,7 @@ BLOCK = [*[(64,)] * 4, (192, 64), (64, 64), (64,), (256, 64), (256,), (64, 256),
 DIGITS = Model([(8, 64), (64, 8), (64,), (64,), (64,), (10, 64), (10,)], [BLOCK] * 3)
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """A call, and the bytes that were measured on the fullest of its ranks."""
 
     model: Model
@@ -114,39 +114,39 @@ class Measured(NamedTuple):
 
 # Measured with torch 2.13 on real ranks; test_memory_per_rank.py measures it again.
 CASES = [
-    Measured(SEVERAL, 4, "ddp", 892, 892, 1784, 0),
-    Measured(SEVERAL, 4, "zero_3", 308, 308, 616, 736),
-    Measured(SEVERAL, 4, "blocks_stay_gathered", 308, 308, 616, 1232),
-    Measured(SEVERAL, 4, "one_unit", 308, 308, 616, 1232),
-    Measured(SEVERAL, 4, "bf16", 308, 308, 616, 368),
-    Measured(SEVERAL, 6, "hsdp", 336, 336, 672, 636),
-    Measured(SEVERAL, 3, "zero_1", 892, 892, 608, 0),
-    Measured(SEVERAL, 3, "zero_3", 336, 336, 672, 636),
-    Measured(SEVERAL, 3, "blocks_stay_gathered", 336, 336, 672, 1008),
-    Measured(SEVERAL, 3, "bf16", 336, 336, 672, 318),
-    Measured(SEVERAL, 2, "zero_1", 892, 892, 960, 0),
-    Measured(SEVERAL, 2, "zero_3", 500, 500, 1000, 584),
-    Measured(SEVERAL, 4, "zero_1", 892, 892, 576, 0),
-    Measured(SEVERAL, 4, "hsdp", 500, 500, 1000, 584),
-    Measured(SEVERAL, 2, "hsdp", 892, 892, 1784, 548),
-    Measured(SEVERAL, 1, "zero_3", 892, 892, 1784, 548),
-    Measured(SEVERAL, 1, "zero_1", 892, 892, 1784, 0),
-    Measured(NO_ROOT, 4, "zero_1", 116, 116, 192, 0),
-    Measured(NO_ROOT, 4, "zero_3", 40, 40, 80, 128),
-    Measured(NO_BLOCKS, 3, "zero_3", 36, 36, 72, 108),
-    Measured(NO_BLOCKS, 2, "one_unit", 48, 48, 96, 96),
-    Measured(LARGE_ROOT, 2, "zero_1", 2012, 2012, 4000, 0),
-    Measured(LARGE_ROOT, 4, "zero_3", 524, 524, 1048, 2096),
-    Measured(FEW_ROWS, 4, "zero_3", 276, 276, 552, 1088),
-    Measured(FEW_ROWS, 4, "hsdp", 276, 276, 552, 544),
-    Measured(DIGITS, 4, "zero_1", 604968, 604968, 327680, 0),
-    Measured(DIGITS, 4, "zero_3", 151372, 151372, 302744, 207152),
-    Measured(DIGITS, 4, "hsdp", 302484, 302484, 604968, 206632),
-    Measured(DIGITS, 4, "bf16", 151372, 151372, 302744, 103576),
+    Measurement(SEVERAL, 4, "ddp", 892, 892, 1784, 0),
+    Measurement(SEVERAL, 4, "zero_3", 308, 308, 616, 736),
+    Measurement(SEVERAL, 4, "blocks_stay_gathered", 308, 308, 616, 1232),
+    Measurement(SEVERAL, 4, "one_unit", 308, 308, 616, 1232),
+    Measurement(SEVERAL, 4, "bf16", 308, 308, 616, 368),
+    Measurement(SEVERAL, 6, "hsdp", 336, 336, 672, 636),
+    Measurement(SEVERAL, 3, "zero_1", 892, 892, 608, 0),
+    Measurement(SEVERAL, 3, "zero_3", 336, 336, 672, 636),
+    Measurement(SEVERAL, 3, "blocks_stay_gathered", 336, 336, 672, 1008),
+    Measurement(SEVERAL, 3, "bf16", 336, 336, 672, 318),
+    Measurement(SEVERAL, 2, "zero_1", 892, 892, 960, 0),
+    Measurement(SEVERAL, 2, "zero_3", 500, 500, 1000, 584),
+    Measurement(SEVERAL, 4, "zero_1", 892, 892, 576, 0),
+    Measurement(SEVERAL, 4, "hsdp", 500, 500, 1000, 584),
+    Measurement(SEVERAL, 2, "hsdp", 892, 892, 1784, 548),
+    Measurement(SEVERAL, 1, "zero_3", 892, 892, 1784, 548),
+    Measurement(SEVERAL, 1, "zero_1", 892, 892, 1784, 0),
+    Measurement(NO_ROOT, 4, "zero_1", 116, 116, 192, 0),
+    Measurement(NO_ROOT, 4, "zero_3", 40, 40, 80, 128),
+    Measurement(NO_BLOCKS, 3, "zero_3", 36, 36, 72, 108),
+    Measurement(NO_BLOCKS, 2, "one_unit", 48, 48, 96, 96),
+    Measurement(LARGE_ROOT, 2, "zero_1", 2012, 2012, 4000, 0),
+    Measurement(LARGE_ROOT, 4, "zero_3", 524, 524, 1048, 2096),
+    Measurement(FEW_ROWS, 4, "zero_3", 276, 276, 552, 1088),
+    Measurement(FEW_ROWS, 4, "hsdp", 276, 276, 552, 544),
+    Measurement(DIGITS, 4, "zero_1", 604968, 604968, 327680, 0),
+    Measurement(DIGITS, 4, "zero_3", 151372, 151372, 302744, 207152),
+    Measurement(DIGITS, 4, "hsdp", 302484, 302484, 604968, 206632),
+    Measurement(DIGITS, 4, "bf16", 151372, 151372, 302744, 103576),
 ]
 
 
-def arguments(case: Measured) -> tuple:
+def make_args(case: Measurement) -> tuple:
     """The arguments of a call; its lists are copies, because a reader may change them."""
     root, blocks = case.model
     return [*root], [[*block] for block in blocks], case.ranks, case.strategy
@@ -165,16 +165,16 @@ def look(key: str, hint: str) -> Comparison:
     )
 
 
-WHOLE = "4 * sum(map(prod, everything))"
+FULL_BYTES = "4 * sum(map(prod, everything))"
 SHARD = "sum(-(-rows // n) * prod(rest) for rows, *rest in shapes)"
 LARGEST = "max(map(shard, blocks), default=0)"
 ROOT_AND_BLOCK = f"(shard(root) + {LARGEST})"
 ORDER, TO = "sorted(map(prod, everything), reverse=True)", "loads.index(min(loads))"
-ALL_GATHERED = 'in ("blocks_stay_gathered", "one_unit")'
+GATHERS_ALL = 'in ("blocks_stay_gathered", "one_unit")'
 IN_BF16 = '(2 if strategy == "bf16" else 1)'
 
 
-def returned(key: str, value: str) -> Edit:
+def edit_value(key: str, value: str) -> Edit:
     """Another number under this key."""
     name = "kept" if key in ("parameters", "gradients") else key
     return edit(f'"{key}": {name}', f'"{key}": {value}')
@@ -187,7 +187,7 @@ def zero_1(state: str) -> Edit:
 
 CHECK = SingleProcessCheck(
     cases=CASES,
-    make_args=arguments,
+    make_args=make_args,
     comparisons=[
         form_comparison(KEYS),
         look(
@@ -221,51 +221,51 @@ CHECK = SingleProcessCheck(
         "The parameters of the root are missing. Are they sharded as well?": edit(
             "chain(root, ", "chain("
         ),
-        "What is gathered is counted separately, under its own key.": returned(
+        "What is gathered is counted separately, under its own key.": edit_value(
             "parameters", "kept + gathered"
         ),
         "The model was divided as a whole. Which tensors have a number of rows that does not "
         "divide?": [
-            *(edit(SHARD, f"sum(map(prod, shapes)) {rounded} n") for rounded in ("//", "/")),
-            edit("4 * shard(everything)", f"{WHOLE} // n"),
+            *(edit(SHARD, f"sum(map(prod, shapes)) {division} n") for division in ("//", "/")),
+            edit("4 * shard(everything)", f"{FULL_BYTES} // n"),
         ],
         "What was gathered is freed again. What does a rank keep?": [
-            returned("parameters", "n * kept"),
-            returned("parameters", 'n * kept if strategy == "blocks_stay_gathered" else kept'),
-            returned(
+            edit_value("parameters", "n * kept"),
+            edit_value("parameters", 'n * kept if strategy == "blocks_stay_gathered" else kept'),
+            edit_value(
                 "parameters",
                 'kept if strategy != "blocks_stay_gathered" else '
                 "4 * (shard(root) + sum(map(prod, chain(*blocks))))",
             ),
         ],
         "ZeroRedundancyOptimizer shares out the optimizer state. Which ranks have the "
-        "parameters?": [edit('"zero_1": 1, ', ""), returned("parameters", "optimizer // 2")],
+        "parameters?": [edit('"zero_1": 1, ', ""), edit_value("parameters", "optimizer // 2")],
         "Among how many ranks does hsdp shard a tensor?": [
             edit('"hsdp": ranks // 2', '"hsdp": ranks'),
             edit('"hsdp": ranks // 2', '"hsdp": 2'),
         ],
         "These are full gradients. What does the reduce-scatter leave on a rank?": (
-            returned("gradients", WHOLE)
+            edit_value("gradients", FULL_BYTES)
         ),
         "DDP's buckets were counted as well. Whose memory do they use?": (
-            returned("gradients", 'kept * (2 if strategy in ("ddp", "zero_1") else 1)')
+            edit_value("gradients", 'kept * (2 if strategy in ("ddp", "zero_1") else 1)')
         ),
         "DDP's all-reduce leaves the full gradients on every rank. What would shard them?": (
-            returned("gradients", "optimizer // 2")
+            edit_value("gradients", "optimizer // 2")
         ),
         "bfloat16 is for computing. Which dtype have the shards, their gradients and AdamW's "
         "state?": [
             edit("4 * shard(everything)", f"4 // {IN_BF16} * shard(everything)"),
-            returned("gradients", f"kept // {IN_BF16}"),
-            returned("optimizer", f"optimizer // {IN_BF16}"),
+            edit_value("gradients", f"kept // {IN_BF16}"),
+            edit_value("optimizer", f"optimizer // {IN_BF16}"),
         ],
         "How many numbers does AdamW keep for each parameter, beside the parameter itself?": [
-            returned("optimizer", "optimizer // 2"),
-            returned("optimizer", "optimizer * 3 // 2"),
+            edit_value("optimizer", "optimizer // 2"),
+            edit_value("optimizer", "optimizer * 3 // 2"),
         ],
         "This is the state of the whole model. Which parameters does a rank's AdamW update?": [
-            edit("= 2 * kept", f"= 2 * {WHOLE}"),
-            returned("optimizer", f"2 * {WHOLE}"),
+            edit("= 2 * kept", f"= 2 * {FULL_BYTES}"),
+            edit_value("optimizer", f"2 * {FULL_BYTES}"),
             zero_1("2 * kept"),
         ],
         "This share would split tensors; ZeroRedundancyOptimizer never does. Which rank has the "
@@ -287,10 +287,10 @@ CHECK = SingleProcessCheck(
             zero_1("8 * max(map(prod, everything))")
         ),
         "This is the whole model. What part of it does fully_shard leave on a rank?": edit(
-            "4 * shard(everything)", WHOLE
+            "4 * shard(everything)", FULL_BYTES
         ),
         "DDP does not gather: its parameters are not sharded. This number is about fully_shard.": (
-            returned("gathered", "gathered or kept")
+            edit_value("gathered", "gathered or kept")
         ),
         "While a block computes, the root is gathered as well. Are both in this number?": [
             edit(ROOT_AND_BLOCK, LARGEST),
@@ -301,31 +301,31 @@ CHECK = SingleProcessCheck(
             LARGEST, "sum(map(shard, blocks))"
         ),
         "Under blocks_stay_gathered, what is gathered already when the last block is gathered?": [
-            edit(ALL_GATHERED, '== "one_unit"'),
+            edit(GATHERS_ALL, '== "one_unit"'),
             edit("n * kept", 'n * (kept - 4 * shard(root) * (strategy != "one_unit"))'),
         ],
         "Under one_unit, the model is a single unit. What does its only all-gather gather?": [
-            edit(ALL_GATHERED, '== "blocks_stay_gathered"'),
+            edit(GATHERS_ALL, '== "blocks_stay_gathered"'),
             edit("n * kept", 'n * (4 * shard(root) if strategy == "one_unit" else kept)'),
         ],
         "What is gathered includes this rank's own shard, once.": [
-            returned("gathered", "gathered and gathered + kept"),
-            returned("gathered", "gathered * (n - 1) // n"),
+            edit_value("gathered", "gathered and gathered + kept"),
+            edit_value("gathered", "gathered * (n - 1) // n"),
         ],
         "bfloat16 takes 2 bytes an element, and it is what is gathered.": (
-            returned("gathered", f"gathered * {IN_BF16}")
+            edit_value("gathered", f"gathered * {IN_BF16}")
         ),
-        "These are shards. How large are n of them together?": returned(
+        "These are shards. How large are n of them together?": edit_value(
             "gathered", "gathered // n"
         ),
         "hsdp's all-gather stays within one half of the ranks. How many shards does it join, and "
         "to a multiple of which number are the rows padded?": [
-            returned("gathered", 'gathered * (2 if strategy == "hsdp" else 1)'),
+            edit_value("gathered", 'gathered * (2 if strategy == "hsdp" else 1)'),
             edit("        itemsize = ", "        n = ranks\n        itemsize = "),
         ],
         "The padding is missing. How many rows do n shards have together?": edit(
             "gathered = n * kept",
-            f"gathered = {WHOLE}",
+            f"gathered = {FULL_BYTES}",
             "        itemsize = ",
             "        n = 1\n        itemsize = ",
         ),

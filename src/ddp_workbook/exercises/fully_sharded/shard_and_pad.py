@@ -48,15 +48,15 @@ def shard_and_pad(tensor: Tensor) -> Tensor:
     ### END SOLUTION
 
 
-def watched(function: Callable, tensor: Tensor) -> dict[str, Any]:
+def call_and_observe(function: Callable, tensor: Tensor) -> dict[str, Any]:
     """Call it; return the shard, and what it keeps alive."""
     with filled_memory():
         returned = function(tensor)
     if not isinstance(returned, Tensor):
         return {"shard": returned}
     memory = returned.untyped_storage()
-    shared = memory.data_ptr() == tensor.untyped_storage().data_ptr()
-    spare = memory.nbytes() if shared else max(0, memory.nbytes() - returned.nbytes)
+    is_view = memory.data_ptr() == tensor.untyped_storage().data_ptr()
+    spare = memory.nbytes() if is_view else max(0, memory.nbytes() - returned.nbytes)
     return {"shard": returned, "spare": spare, "gradient": returned.requires_grad}
 
 
@@ -74,11 +74,11 @@ CHECK = DistributedCheck(
     cases=calls,
     call_text=lambda call: (
         f"shard_and_pad(tensor), with a {call.dtype} tensor of shape {call.shape}"
-        + f", {call.kind}" * bool(call.kind)
+        + (f", {call.kind}" if call.kind else "")
         + f": {in_words(whole(call))}"
     ),
     make_args=lambda call: (whole(call),),
-    caller=watched,
+    caller=call_and_observe,
     comparisons=[
         calls_only(
             required="nothing is sent",

@@ -43,7 +43,7 @@ def unshard(shard: Tensor, shape: torch.Size) -> Tensor:
     ### END SOLUTION
 
 
-def called_with_filled_memory(function: Callable, own: Tensor, shape: torch.Size) -> Tensor:
+def call_with_filled_memory(function: Callable, own: Tensor, shape: torch.Size) -> Tensor:
     """Call it where uninitialized memory shows in the result."""
     with filled_memory():
         return function(own, shape)
@@ -58,7 +58,7 @@ CHECK = DistributedCheck(
         + f" in {call.dtype}"
     ),
     make_args=lambda call, rank: (shard_of(call, rank), torch.Size(call.shape)),
-    caller=called_with_filled_memory,
+    caller=call_with_filled_memory,
     comparisons=[
         calls_only(
             "all_gather",

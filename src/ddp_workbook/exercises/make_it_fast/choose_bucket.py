@@ -84,7 +84,7 @@ CASES = [
     Backward([(1.0, 6 * MB), (1.5, 2 * MB)], [9 * MB, 30 * MB, 8 * MB], 0.25, 8 * MB),  # equal
     Backward([(0.5, 3 * MB)], [MB], 0.125, 2 * MB),
 ]
-SENT = "max(free, ready) + latency + held / speed"
+ARRIVAL = "max(free, ready) + latency + held / speed"
 FULL = "held >= limit or made == len(gradients)"
 BEST = "min(limits, key=lambda limit: (arrivals[limit], -limit))"
 

@@ -63,10 +63,10 @@ def compress_gradients(state: dict, bucket: dist.GradBucket) -> Future[torch.Ten
 SIZES, STEPS = (9, 9, 6), 6  # a bucket each
 ALL_BYTES = 4 * sum(len(range(step % 4, size, 4)) for step in range(STEPS) for size in SIZES)
 NETWORK = "1 Gbit/s, 0.3 ms"
-IN_TURN, STALLS = "in the background", "one after the other"
+OVERLAPPING, SERIAL = "in the background", "one after the other"
 
 
-def held(call: int, step: int, bucket: int, rank: int) -> Tensor:
+def gradient_of(call: int, step: int, bucket: int, rank: int) -> Tensor:
     """A rank's gradient: eighths of both signs, others in each call, step, bucket and rank."""
     seed = 1000 * call + 100 * step + 10 * bucket + rank
     random = torch.Generator().manual_seed(seed)
@@ -74,14 +74,17 @@ def held(call: int, step: int, bucket: int, rank: int) -> Tensor:
 
 
 class Model(nn.Module):
-    """Each parameter is a bucket, and its gradient is what `held` says."""
+    """Each parameter is a bucket, and its gradient is what `gradient_of` says."""
 
     def __init__(self) -> None:
         super().__init__()
         self.layers = nn.ParameterList(nn.Parameter(torch.zeros(size)) for size in SIZES)
 
     def forward(self, gradients: list[Tensor]) -> Tensor:
-        return sum((one * own).sum() for one, own in zip(self.layers, gradients, strict=True))
+        return sum(
+            (parameter * gradient).sum()
+            for parameter, gradient in zip(self.layers, gradients, strict=True)
+        )
 
 
 class Training(NamedTuple):
@@ -100,18 +103,18 @@ def training() -> Training:
 
     def hook(state, bucket):  # DDP wants no annotations but its own
         size = len(bucket.buffer())
-        found = hooks[-1](state, bucket)
-        if not isinstance(found, torch._C.Future):  # `then` makes one of this class
-            returned.append(type(found).__name__)
+        result = hooks[-1](state, bucket)
+        if not isinstance(result, torch._C.Future):  # `then` makes one of this class
+            returned.append(type(result).__name__)
             return completed(torch.zeros(size))
 
-        def as_ddp_wants_it(future: Future) -> Tensor:
+        def to_vector(future: Future) -> Tensor:
             value = future.value()
             fits = isinstance(value, Tensor) and value.numel() == size
             returned.append("future" if fits else f"future of {kind(value)}")
             return value if fits else torch.zeros(size)
 
-        return found.then(as_ddp_wants_it)
+        return result.then(to_vector)
 
     ddp.register_comm_hook({}, hook)
     for _ in range(2):
@@ -139,35 +142,39 @@ class Result(NamedTuple):
     overlap: bool
 
 
-def some_steps(function: Callable, given: Training, call: int) -> Result:
+def train_steps(function: Callable, setup: Training, call: int) -> Result:
     """Make STEPS steps in which the hook calls the function."""
-    ddp, hooks, returned = given
+    ddp, hooks, returned = setup
     hooks.append(function)
     returned.clear()
-    gradients, noted, overlap = {}, record_completed_calls(), False
+    gradients, records, overlap = {}, record_completed_calls(), False
     for step in range(STEPS):
         ddp.zero_grad()
-        noted.clear()
-        own = [held(call, step, bucket, dist.get_rank()) for bucket in range(len(SIZES))]
+        records.clear()
+        own = [gradient_of(call, step, bucket, dist.get_rank()) for bucket in range(len(SIZES))]
         ddp(own).backward()
         for bucket, parameter in enumerate(ddp.module.layers):
             gradients[f"layers.{bucket} in step {step + 1}"] = parameter.grad.clone()
-        calls = sorted((one.entered, one.end) for one in noted)
+        calls = sorted((record.entered, record.end) for record in records)
         overlap |= any(start < end for (_, end), (start, _) in pairwise(calls)) or not calls
     return Result(sorted({*returned}), gradients, overlap)
 
 
-def waits(obs: Observation) -> str:
+def describe_overlap(obs: Observation) -> str:
     """Whether some call was on its way when the next one started, on any rank."""
     alone = obs.size == 1
-    return IN_TURN if alone or any(one.actual.overlap for one in obs.all_ranks) else STALLS
+    return (
+        OVERLAPPING
+        if alone or any(rank_obs.actual.overlap for rank_obs in obs.all_ranks)
+        else SERIAL
+    )
 
 
 CHECK = DistributedCheck(
     cases=lambda size: [0, 1],
     call_text=f"register_comm_hook(state, compress_gradients), then {STEPS} steps",
     make_args=lambda case, rank: (training(), case),
-    caller=some_steps,
+    caller=train_steps,
     observe=lambda returned, *arguments: returned,
     network=NETWORK,
     comparisons=[
@@ -185,7 +192,7 @@ CHECK = DistributedCheck(
                 "The value of all_reduce's own future is a list with the tensor. What does your "
                 "callback return?": Pattern(lambda obs: "future of list" in obs.value),
                 "How long is the vector that your callback returns, and how long the "
-                "bucket?": Pattern(lambda obs: any("numbers" in one for one in obs.value)),
+                "bucket?": Pattern(lambda obs: any("numbers" in result for result in obs.value)),
             },
             hint="What is the value of the future that you return?",
             actual="the hook returned {value} {where}",
@@ -210,8 +217,8 @@ CHECK = DistributedCheck(
             required="{right:,} bytes: a quarter of each bucket, rounded up, in float32",
         ),
         Comparison(
-            select=waits,
-            expected=IN_TURN,
+            select=describe_overlap,
+            expected=OVERLAPPING,
             hint="Which of your lines waits until the sum is there?",
             actual="the right gradients, but each bucket waits for the one before",
             required="a hook that returns at once, while its all_reduce is under way",

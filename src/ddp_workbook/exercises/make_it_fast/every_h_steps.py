@@ -80,30 +80,30 @@ def batches_of(case: Run, rank: int) -> list[tuple[Tensor, Tensor]]:
     return [(x, (1 + rank) * y) for x, y in batches]
 
 
-def trained(
+def call_and_copy(
     function: Callable, model: nn.Linear, batches: list, every: int, rate: float
 ) -> dict[str, Tensor]:
     """What the model holds after the call."""
     function(model, batches, every, rate)
-    return {name: one.detach().clone() for name, one in model.named_parameters()}
+    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
 
 
 def expected(case: Run) -> dict[str, Tensor]:
     """The weights after the last meeting: all ranks in one process, one after the other."""
-    met = torch.nn.utils.parameters_to_vector(model_of().parameters()).detach()
+    shared = torch.nn.utils.parameters_to_vector(model_of().parameters()).detach()
     for first in range(0, case.batches, case.every):
-        ends = []
+        final_weights = []
         for rank in range(case.size):
             model = model_of()
-            torch.nn.utils.vector_to_parameters(met.clone(), model.parameters())
+            torch.nn.utils.vector_to_parameters(shared.clone(), model.parameters())
             for x, y in batches_of(case, rank)[first : first + case.every]:
                 gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])
                 with torch.no_grad():
-                    for one, gradient in zip(model.parameters(), gradients, strict=True):
-                        one -= 0.1 * gradient
-            ends.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach())
-        met = met + case.rate * (sum(ends) / case.size - met)
-    return {"weight": met[:8][None], "bias": met[8:]}
+                    for parameter, gradient in zip(model.parameters(), gradients, strict=True):
+                        parameter -= 0.1 * gradient
+            final_weights.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach())
+        shared = shared + case.rate * (sum(final_weights) / case.size - shared)
+    return {"weight": shared[:8][None], "bias": shared[8:]}
 
 
 MOVE = "before += rate * gone / dist.get_world_size()"
@@ -115,7 +115,7 @@ CHECK = DistributedCheck(
         f"{case.batches} batches a rank"
     ),
     make_args=lambda case, rank: (model_of(), batches_of(case, rank), case.every, case.rate),
-    caller=trained,
+    caller=call_and_copy,
     observe=lambda returned, *_: returned,
     comparisons=[
         Comparison(

@@ -58,8 +58,8 @@ CASES = [
     Run(1.3e9, 24, 2048, 2048, 2_841_728, 64, 989e12),
     Run(124e6, 12, 768, 1024, 150_000, 1, 312e12),
 ]
-SUM = "6 * parameters + 12 * layers * width * length"
-ALL = "(gpus * peak)"
+OPERATIONS = "6 * parameters + 12 * layers * width * length"
+TOTAL_PEAK = "(gpus * peak)"
 CHECK = SingleProcessCheck(
     cases=CASES,
     call_text=lambda case: (
@@ -82,7 +82,7 @@ CHECK = SingleProcessCheck(
     ],
     mistakes={
         "This is right without attention. How much does it add for each layer?": edit(
-            SUM, "6 * parameters"
+            OPERATIONS, "6 * parameters"
         ),
         "The attention of one layer is in this. How many are there?": edit(
             "layers * width", "width"
@@ -92,28 +92,28 @@ CHECK = SingleProcessCheck(
             "width * length", "width * length**2"
         ),
         "This counts the forward pass alone. How much more does backward need?": [
-            edit(SUM, "2 * parameters + 4 * layers * width * length"),
-            edit(SUM, "2 * parameters + 12 * layers * width * length"),
+            edit(OPERATIONS, "2 * parameters + 4 * layers * width * length"),
+            edit(OPERATIONS, "2 * parameters + 12 * layers * width * length"),
         ],
         "This is backward alone. What does forward need?": edit(
-            SUM, "4 * parameters + 8 * layers * width * length"
+            OPERATIONS, "4 * parameters + 8 * layers * width * length"
         ),
         "This also counts what is computed a second time. Does the model need it?": edit(
-            SUM, "8 * parameters + 16 * layers * width * length"
+            OPERATIONS, "8 * parameters + 16 * layers * width * length"
         ),
         "Attention's forward is in this, and its backward is not.": edit("12 *", "4 *"),
         "Of how many GPUs is tokens_per_second, and of how many is the peak that you divide by?": (
-            edit(ALL, "peak")
+            edit(TOTAL_PEAK, "peak")
         ),
         "tokens_per_second is of all GPUs together. Is it multiplied by their number?": edit(
-            ALL, "peak * gpus"
+            TOTAL_PEAK, "peak * gpus"
         ),
         "This is a percentage. A share is at most 1.": edit(
             "return per_token", "return 100 * per_token"
         ),
         "These are operations a second. Which share of the peak are they?": [
-            edit(f" / {ALL}", ""),
-            edit(f" / {ALL}", " / gpus"),
+            edit(f" / {TOTAL_PEAK}", ""),
+            edit(f" / {TOTAL_PEAK}", " / gpus"),
         ],
         "This is the inverse of the share.": body("""
             per_token = 6 * parameters + 12 * layers * width * length

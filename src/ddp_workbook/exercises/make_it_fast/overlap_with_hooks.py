@@ -59,13 +59,13 @@ def overlap_with_hooks(model: nn.Module) -> Callable[[], None]:
 
 LAYERS, FROZEN, NUMBERS, STEPS = 8, 4, 40_000, 2  # FROZEN is one layer more
 ALL_BYTES = STEPS * LAYERS * 4 * NUMBERS
-COMPUTE = 0.01  # seconds of a layer's backward, in which it needs no processor, as with a GPU
+COMPUTE_S = 0.01  # seconds of a layer's backward, in which it needs no processor, as with a GPU
 NETWORK = "200 Mbit/s, 0.1 ms"
-ENOUGH, LITTLE, HIDDEN = 0.6, 0.05, "hidden"
+MIN_HIDDEN, NEGLIGIBLE_HIDDEN, HIDDEN = 0.6, 0.05, "hidden"
 
 
 class Slow(torch.autograd.Function):
-    """Takes COMPUTE seconds in backward; the weight's gradient is `value` everywhere."""
+    """Takes COMPUTE_S seconds in backward; the weight's gradient is `value` everywhere."""
 
     begins: ClassVar[list[float]] = []  # of each layer's backward
 
@@ -77,7 +77,7 @@ class Slow(torch.autograd.Function):
     @staticmethod
     def backward(ctx, gradient: Tensor) -> tuple:
         Slow.begins.append(time.perf_counter())
-        time.sleep(COMPUTE)
+        time.sleep(COMPUTE_S)
         return gradient, torch.full(ctx.shape, ctx.value), None
 
 
@@ -95,11 +95,11 @@ class Model(nn.Module):
     def forward(self, rows: Tensor) -> Tensor:
         for layer, weight in enumerate(self.layers):
             if weight.requires_grad:
-                rows = Slow.apply(rows, weight, held(self.step, layer, self.rank))
+                rows = Slow.apply(rows, weight, gradient_value(self.step, layer, self.rank))
         return rows
 
 
-def held(step: int, layer: int, rank: int) -> float:
+def gradient_value(step: int, layer: int, rank: int) -> float:
     """The gradient of a layer on a rank, before the average."""
     return 100.0 * (step + 1) + 10 * layer + rank * rank
 
@@ -111,47 +111,51 @@ class Step(NamedTuple):
     """
 
     gradients: dict[str, Tensor | None]
-    hidden: float
+    hidden_share: float
     stalls: int
 
 
-def some_steps(function: Callable, model: Model) -> list[Step]:
+def train_steps(function: Callable, model: Model) -> list[Step]:
     """The function is called, then `backward` and what it has returned, in STEPS steps."""
     from ddp_workbook.judging.in_rank import store_barrier
 
-    finish, steps, noted = function(model), [], record_completed_calls()
+    finish, steps, records = function(model), [], record_completed_calls()
     for model.step in range(STEPS):
         model.zero_grad()
-        last = model(torch.zeros(1, requires_grad=True)).sum()
+        loss = model(torch.zeros(1, requires_grad=True)).sum()
         store_barrier()
         Slow.begins.clear()
-        noted.clear()
-        last.backward()
-        computed = time.perf_counter()
+        records.clear()
+        loss.backward()
+        backward_end = time.perf_counter()
         finish()
-        calls = sorted((one.entered, one.end) for one in noted)
-        found = {name: ends(one.grad) for name, one in model.named_parameters()}
-        steps.append(Step(found, hidden(calls, computed), stalls(calls)))
+        calls = sorted((record.entered, record.end) for record in records)
+        gradient_extremes = {
+            name: extremes(parameter.grad) for name, parameter in model.named_parameters()
+        }
+        steps.append(
+            Step(gradient_extremes, hidden_share(calls, backward_end), count_stalls(calls))
+        )
     return steps
 
 
-def ends(gradient: Tensor | None) -> Tensor | None:
+def extremes(gradient: Tensor | None) -> Tensor | None:
     """The least and the largest number of a gradient."""
     return None if gradient is None else torch.stack(gradient.aminmax())
 
 
-def hidden(calls: list[tuple[float, float]], computed: float) -> float:
+def hidden_share(calls: list[tuple[float, float]], backward_end: float) -> float:
     """The share of the time in which something travels that is over before backward is."""
-    free, total, early = 0.0, 0.0, 0.0
+    free, total, hidden = 0.0, 0.0, 0.0
     for entered, end in calls:
         start = max(entered, free)  # one port: calls queue
         total += end - start
-        early += max(0.0, min(end, computed) - start)
+        hidden += max(0.0, min(end, backward_end) - start)
         free = end
-    return early / total if total else 0.0
+    return hidden / total if total else 0.0
 
 
-def stalls(calls: list[tuple[float, float]]) -> int:
+def count_stalls(calls: list[tuple[float, float]]) -> int:
     """How often a call was entered after a layer, and over before the next layer began."""
     return sum(
         any(before < entered and end <= begin for entered, end in calls)
@@ -159,45 +163,45 @@ def stalls(calls: list[tuple[float, float]]) -> int:
     )
 
 
-def right_ends(layer: int, step: int, size: int) -> Tensor | None:
+def expected_extremes(layer: int, step: int, size: int) -> Tensor | None:
     """The mean over the ranks."""
     if layer == FROZEN:
         return None
-    mean = sum(held(step, layer, rank) for rank in range(size)) / size
+    mean = sum(gradient_value(step, layer, rank) for rank in range(size)) / size
     return torch.tensor([mean, mean])
 
 
 def gradients(obs: Observation) -> dict[str, Tensor | None]:
     """The ends of each gradient in each step."""
     return {
-        f"{name} in step {number}": found
+        f"{name} in step {number}": extremes
         for number, step in enumerate(obs.actual, start=1)
-        for name, found in step.gradients.items()
+        for name, extremes in step.gradients.items()
     }
 
 
-def who_waits(obs: Observation) -> str:
+def bottleneck(obs: Observation) -> str:
     """Who waits for the network, in the best step of any rank: a busy machine disturbs others."""
-    steps = [step for one in obs.all_ranks for step in one.actual]
+    steps = [step for rank_obs in obs.all_ranks for step in rank_obs.actual]
     if obs.size == 1:
         return HIDDEN
     if min(step.stalls for step in steps) > LAYERS / 2:
         return "backward"
-    if share(obs) >= ENOUGH:
+    if share(obs) >= MIN_HIDDEN:
         return HIDDEN
-    return "finish, for some" if share(obs) > LITTLE else "finish, for all"
+    return "finish, for some" if share(obs) > NEGLIGIBLE_HIDDEN else "finish, for all"
 
 
 def share(obs: Observation) -> float:
     """The largest hidden share of any step."""
-    return max(step.hidden for one in obs.all_ranks for step in one.actual)
+    return max(step.hidden_share for rank_obs in obs.all_ranks for step in rank_obs.actual)
 
 
 CHECK = DistributedCheck(
     cases=lambda size: [size],
     call_text="finish = overlap_with_hooks(model), then backward() and finish() in two steps",
     make_args=lambda size, rank: (Model(rank),),
-    caller=some_steps,
+    caller=train_steps,
     observe=lambda returned, model: returned,
     network=NETWORK,
     comparisons=[
@@ -205,7 +209,7 @@ CHECK = DistributedCheck(
         Comparison(
             select=gradients,
             expected=lambda size: {
-                f"layers.{layer} in step {step + 1}": right_ends(layer, step, size)
+                f"layers.{layer} in step {step + 1}": expected_extremes(layer, step, size)
                 for step in range(STEPS)
                 for layer in range(LAYERS + 1)
             },
@@ -221,7 +225,7 @@ CHECK = DistributedCheck(
             required="{right:,} bytes: each gradient once a step",
         ),
         Comparison(
-            select=who_waits,
+            select=bottleneck,
             expected=HIDDEN,
             hint="Which gradients are sent late? Each could travel as soon as it is there.",
             actual=lambda obs: (
@@ -229,7 +233,7 @@ CHECK = DistributedCheck(
                 if obs.value == "backward"
                 else f"the right means, but {share(obs):.0%} of the network's time is hidden"
             ),
-            required=f"at least {ENOUGH:.0%} hidden behind a backward that does not wait",
+            required=f"at least {MIN_HIDDEN:.0%} hidden behind a backward that does not wait",
             timing_dependent=True,
         ),
     ],

@@ -290,32 +290,32 @@ CASES = [
 
 def make_args(case: Run) -> tuple[list[tuple[int, str, int, int]]]:
     """All ranks' spans, shuffled, on a clock that does not begin with 0."""
-    shuffled = random.Random(case.what)
-    begun = shuffled.randrange(1000)
+    generator = random.Random(case.what)
+    clock_start = generator.randrange(1000)
     events = [
-        (rank, kind, begun + start, begun + end)
+        (rank, kind, clock_start + start, clock_start + end)
         for rank, spans in enumerate(case.spans)
         for kind, start, end in spans
     ]
-    shuffled.shuffle(events)
+    generator.shuffle(events)
     return (events,)
 
 
-def form(returned: Any) -> str:
+def form_error(returned: Any) -> str:
     """Whether it can be read as a rank and a cause; "" if it can."""
     if returned is None:
         return ""
     if not (isinstance(returned, tuple | list) and len(returned) == 2):
         return in_words(returned)
     rank, cause = returned
-    known = (cause == "network") if rank is None else (is_index(rank) and cause in CAUSES)
-    return "" if known else in_words(returned)
+    is_known = (cause == "network") if rank is None else (is_index(rank) and cause in CAUSES)
+    return "" if is_known else in_words(returned)
 
 
 CAUSES = ("compute", "loading")
 
 
-def paired(obs: Observation) -> bool:
+def is_pair(obs: Observation) -> bool:
     """Whether a rank and a word came back."""
     pair = obs.actual
     return isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[1], str)
@@ -329,13 +329,13 @@ def kind(returned: Any) -> str:
 
 
 FORM = Comparison(
-    select=lambda obs: form(obs.actual),
+    select=lambda obs: form_error(obs.actual),
     expected="",
     mistakes={
         "The network is no rank's fault. Which rank goes with it?": Pattern(
-            lambda obs: paired(obs) and obs.actual[1] == "network"
+            lambda obs: is_pair(obs) and obs.actual[1] == "network"
         ),
-        "A rank that is late has one of two causes. Is yours one of these words?": Pattern(paired),
+        "A rank that is late has one of two causes. Is yours one of these words?": Pattern(is_pair),
     },
     hint="Which of your lines makes the pair of a rank and a word?",
     actual="{value}",

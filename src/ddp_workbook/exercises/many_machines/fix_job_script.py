@@ -114,9 +114,8 @@ def fix_job_script() -> tuple[str, str]:
     return slurm, pbs
 
 
-TABLE: dict[
-    str, dict[str, Any]
-] = {  # where to look -> facts about a script, each with the value that is required
+# Where to look -> facts about a script, each with the value that is required.
+FACTS_BY_HINT: dict[str, dict[str, Any]] = {
     "Whose message is it? Is every option spelled as in that command's manual, and every quote and "
     "bracket closed? A \\ joins two lines only if nothing follows it.": {"error message": []},
     "To bash, every directive is a comment. What must such a line begin with, letter for letter, "
@@ -177,27 +176,30 @@ TABLE: dict[
         "status if training fails on one node": "not 0",
     },
 }
-REQUIRED = {fact: value for facts in TABLE.values() for fact, value in facts.items()}
+REQUIRED = {fact: value for facts in FACTS_BY_HINT.values() for fact, value in facts.items()}
 
 
-def looked_at(returned: Any, scheduler: str) -> dict[str, Any]:
+def observe(returned: Any, scheduler: str) -> dict[str, Any]:
     """Whether two scripts came back, and which facts about one of them are not as required."""
     if not BASH:
         actual, look = "no bash on this machine to run them", "Install bash; on Windows, with WSL."
         raise CheckFailed("both scripts", actual, "bash", look)
-    two = isinstance(returned, list | tuple) and [type(one) for one in returned] == [str, str]
-    two = two and not ("#PBS" in returned[0] and "#SBATCH" in returned[1])
-    wrong = wrong_facts(scheduler, returned[scheduler == "pbs"]) if two else {}
-    return {"two": two, "shown": in_words(returned), "wrong": wrong}
+    is_pair = isinstance(returned, list | tuple) and [type(script) for script in returned] == [
+        str,
+        str,
+    ]
+    is_pair = is_pair and not ("#PBS" in returned[0] and "#SBATCH" in returned[1])
+    wrong = wrong_facts(scheduler, returned[scheduler == "pbs"]) if is_pair else {}
+    return {"is_pair": is_pair, "text": in_words(returned), "wrong": wrong}
 
 
 def wrong_facts(scheduler: str, text: str) -> dict[str, Any]:
     """The facts that are not as required, in the order of the table, as each was first seen."""
-    seen: dict[str, Any] = {}
+    wrong: dict[str, Any] = {}
     for fact, value in facts(scheduler, without_margin(text)):
         if value != REQUIRED[fact]:
-            seen.setdefault(fact, value)
-    return {fact: seen[fact] for fact in REQUIRED if fact in seen}
+            wrong.setdefault(fact, value)
+    return {fact: wrong[fact] for fact in REQUIRED if fact in wrong}
 
 
 def without_margin(text: str) -> str:
@@ -207,22 +209,22 @@ def without_margin(text: str) -> str:
     return re.sub(rf"^ {{0,{margin}}}", "", text, flags=re.M).rstrip() + "\n"
 
 
-def first(values: dict[str, Any]) -> str:
+def first_fact(values: dict[str, Any]) -> str:
     """The first fact with its value."""
     fact, value = next(iter(values.items()))
-    shown = ", ".join(value) if isinstance(value, list) else f"{value}"
-    return f"{fact}: {shown or 'none'}"
+    text = ", ".join(value) if isinstance(value, list) else f"{value}"
+    return f"{fact}: {text or 'none'}"
 
 
 def first_and_others(obs: Observation) -> str:
     """The first fact in full, and the names of the others."""
     others = ", ".join([*obs.value][1:])
-    return first(obs.value) + (f"\nalso wrong: {others}" if others else "")
+    return first_fact(obs.value) + (f"\nalso wrong: {others}" if others else "")
 
 
-def about_the_first(obs: Observation) -> str:
+def hint_for_first(obs: Observation) -> str:
     """Where to look for the first fact."""
-    return next(look for look, facts in TABLE.items() if next(iter(obs.value)) in facts)
+    return next(look for look, facts in FACTS_BY_HINT.items() if next(iter(obs.value)) in facts)
 
 
 CHECK = SingleProcessCheck(
@@ -231,22 +233,22 @@ CHECK = SingleProcessCheck(
     call_text=lambda case: (
         "sbatch, with the first script" if case == "slurm" else "qsub, with the second"
     ),
-    observe=looked_at,
+    observe=observe,
     comparisons=[
         Comparison(
-            select=lambda obs: obs.actual["two"],
+            select=lambda obs: obs.actual["is_pair"],
             expected=True,
             hint="The given function returned both scripts as strings, the one for Slurm "
             "first. Does its last line still do that?",
-            actual=lambda obs: obs.actual["shown"],
+            actual=lambda obs: obs.actual["text"],
             required="two texts: the script for Slurm, the script for PBS",
         ),
         Comparison(
             select=lambda obs: obs.actual["wrong"],
             expected={},
-            hint=about_the_first,
+            hint=hint_for_first,
             actual=first_and_others,
-            required=lambda obs: first({fact: REQUIRED[fact] for fact in obs.value}),
+            required=lambda obs: first_fact({fact: REQUIRED[fact] for fact in obs.value}),
         ),
     ],
     errors={"does not end": "Which loop or which waiting command of both scripts never ends?"},

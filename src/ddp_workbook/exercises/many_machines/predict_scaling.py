@@ -62,15 +62,15 @@ def predict_scaling(
 
 
 KEYS = ("alpha", "beta", "weak", "strong")
-SAME = 1e-4  # relative tolerance: there are several ways to fit
+TOLERANCE = 1e-4  # relative tolerance: there are several ways to fit
 
 
 class Timings(NamedTuple):
-    """A call, with the alpha and beta to find; `measured` has (ranks, bytes) of each timing."""
+    """A call, with the alpha and beta to find; `messages` has (ranks, bytes) of each timing."""
 
     alpha: float
     beta: float
-    measured: list[tuple[int, int]]
+    messages: list[tuple[int, int]]
     compute: float
     buckets: list[int]
     hidden: float
@@ -99,25 +99,25 @@ CASES = [
 ]  # fmt: skip
 
 
-def arguments(case: Timings) -> tuple:
+def make_args(case: Timings) -> tuple:
     """The arguments of a call; its lists are new ones."""
     timings = [
         (n, size, 2 * (n - 1) * case.alpha + 2 * (n - 1) / n * size * case.beta)
-        for n, size in case.measured
+        for n, size in case.messages
     ]
     return timings, case.compute, [*case.buckets], case.hidden, case.ranks
 
 
-def same(actual: Any, expected: Any) -> bool:
-    """Numbers up to SAME."""
-    return abs(actual - expected) <= SAME * abs(expected)
+def near(actual: Any, expected: Any) -> bool:
+    """Numbers up to TOLERANCE."""
+    return abs(actual - expected) <= TOLERANCE * abs(expected)
 
 
-def digits_lost(obs: Observation) -> bool:
+def has_lost_digits(obs: Observation) -> bool:
     """Whether the value has two digits, is right but for the last ones, or is lost: about 0."""
-    two_digits = obs.value == float(f"{obs.value:.1e}")
-    close = abs(obs.value - obs.expected) <= 0.005 * obs.expected
-    return two_digits or close or abs(obs.value) < 1e-6 * obs.expected
+    has_two_digits = obs.value == float(f"{obs.value:.1e}")
+    is_close = abs(obs.value - obs.expected) <= 0.005 * obs.expected
+    return has_two_digits or is_close or abs(obs.value) < 1e-6 * obs.expected
 
 
 def look(key: str, unit: str, hint: str) -> Comparison:
@@ -126,17 +126,17 @@ def look(key: str, unit: str, hint: str) -> Comparison:
         select=lambda obs: number(obs.actual[key]),
         expected=SOLUTION if key not in Timings._fields else lambda case: getattr(case, key),
         mistakes={
-            "Is something rounded on the way, or computed in float32?": Pattern(digits_lost),
+            "Is something rounded on the way, or computed in float32?": Pattern(has_lost_digits),
         },
         hint=hint,
         actual=lambda obs: f'{obs.value:.6g}{unit} as "{key}"',
         required=lambda obs: f"{obs.expected:.6g}{unit}",
-        equal=same,
+        equal=near,
     )
 
 
 MESSAGES, DATA = "np.stack([2 * (n - 1), ", "2 * (n - 1) / n * size"
-EACH, ALL = "messages * (alpha + beta * bucket / ranks)", "for bucket in buckets"
+BUCKET_TIME, BUCKET_LOOP = "messages * (alpha + beta * bucket / ranks)", "for bucket in buckets"
 EXPOSED = "max(0.0, communication - hidden * compute)"
 
 
@@ -150,7 +150,7 @@ def fit(lines: str) -> Edit:
     return edit("alpha, beta = np.linalg.lstsq(columns, seconds, rcond=None)[0]", lines)
 
 
-def returned(key: str, value: str) -> Edit:
+def edit_value(key: str, value: str) -> Edit:
     """Another number under this key."""
     return edit(f'"{key}": {key}', f'"{key}": {value}')
 
@@ -162,7 +162,7 @@ def only_strong(line: str) -> Edit:
 
 CHECK = SingleProcessCheck(
     cases=CASES,
-    make_args=arguments,
+    make_args=make_args,
     comparisons=[
         form_comparison(KEYS),
         look("alpha", " s", "By what are alpha and beta multiplied in each timing?"),
@@ -207,14 +207,14 @@ CHECK = SingleProcessCheck(
         ],
         "This is beta. In which order are the columns?": edit("alpha, beta = ", "beta, alpha = "),
         "alpha is in seconds, not in milliseconds or microseconds.": [
-            returned("alpha", "1e3 * alpha"),
-            returned("alpha", "1e6 * alpha"),
+            edit_value("alpha", "1e3 * alpha"),
+            edit_value("alpha", "1e6 * alpha"),
         ],
         "beta is in seconds per byte. This is a bandwidth, or has another unit: which one?": [
-            returned("beta", "1 / beta"),
-            returned("beta", "beta / 8"),
-            returned("beta", "8 * beta"),
-            returned("beta", "1e9 * beta"),
+            edit_value("beta", "1 / beta"),
+            edit_value("beta", "beta / 8"),
+            edit_value("beta", "8 * beta"),
+            edit_value("beta", "1e9 * beta"),
         ],
         "Nothing is hidden here. What runs while a rank computes?": [
             edit(EXPOSED, "communication"),
@@ -222,7 +222,7 @@ CHECK = SingleProcessCheck(
         ],
         "More was hidden than there is. What is the least time that a step can take?": [
             edit(EXPOSED, "communication - hidden * compute"),
-            returned("strong", "compute / (compute + ranks * communication - hidden * compute)"),
+            edit_value("strong", "compute / (compute + ranks * communication - hidden * compute)"),
         ],
         "`hidden` is a share of the compute: the share that hides communication. What is hidden "
         "here?": [
@@ -231,49 +231,54 @@ CHECK = SingleProcessCheck(
             edit("- hidden * compute", "- compute"),
         ],
         "Each all-reduce got all of the hidden time. It exists once, for all of them together.": (
-            edit(EXPOSED, f"sum(max(0.0, {EACH} - hidden * compute) {ALL})")
+            edit(EXPOSED, f"sum(max(0.0, {BUCKET_TIME} - hidden * compute) {BUCKET_LOOP})")
         ),
         "Less compute hides less. How much compute hides the all-reduces of N ranks?": (
             only_strong("hidden *= ranks")
         ),
         "alpha is paid only once here. How many all-reduces does a step make?": [
-            edit(f"sum({EACH} {ALL})", "messages * (alpha + beta * sum(buckets) / ranks)"),
+            edit(
+                f"sum({BUCKET_TIME} {BUCKET_LOOP})",
+                "messages * (alpha + beta * sum(buckets) / ranks)",
+            ),
             only_strong("communication -= messages * alpha * (len(buckets) - 1)"),
         ],
         "Each bucket was charged for the bytes of all buckets.": edit(
             "beta * bucket", "beta * sum(buckets)"
         ),
         "The bytes of a bucket were not multiplied by what a rank sends of them, 2 (N - 1) / N.": (
-            edit(EACH, "messages * alpha + (ranks > 1) * beta * bucket")
+            edit(BUCKET_TIME, "messages * alpha + (ranks > 1) * beta * bucket")
         ),
         "Only one bucket was charged.": [
-            edit(ALL, "for bucket in buckets[:1]"),
-            edit(ALL, "for bucket in [max(buckets)]"),
+            edit(BUCKET_LOOP, "for bucket in buckets[:1]"),
+            edit(BUCKET_LOOP, "for bucket in [max(buckets)]"),
         ],
         "Half of each all-reduce is missing. How many messages does a ring send one after the "
         "other?": edit("messages = 2 * ", "messages = "),
         "The gradients do not shrink with N. How many bytes does an all-reduce have if N ranks "
-        "share the work?": only_strong(f"beta /= ranks\n    communication = sum({EACH} {ALL})"),
+        "share the work?": only_strong(
+            f"beta /= ranks\n    communication = sum({BUCKET_TIME} {BUCKET_LOOP})"
+        ),
         "This is the time of a step in seconds. An efficiency is one time divided by another.": (
-            returned("weak", "step(compute)")
+            edit_value("weak", "step(compute)")
         ),
         "An efficiency is at most 1, and 1 is the ideal. Is this its inverse, the speed-up, or in "
         "percent?": [
-            returned("weak", "1 / weak"),
-            returned("strong", "1 / strong"),
-            returned("weak", "ranks * weak"),
-            returned("strong", "ranks * strong"),
-            returned("weak", "100 * weak"),
+            edit_value("weak", "1 / weak"),
+            edit_value("strong", "1 / strong"),
+            edit_value("weak", "ranks * weak"),
+            edit_value("strong", "ranks * strong"),
+            edit_value("weak", "100 * weak"),
         ],
         "This was divided by N. In weak scaling N ranks do N times the work.": (
-            returned("weak", "weak / ranks")
+            edit_value("weak", "weak / ranks")
         ),
         "This is strong scaling. In weak scaling each rank computes as much as the one rank did.": (
-            returned("weak", "strong")
+            edit_value("weak", "strong")
         ),
         "In strong scaling the ranks share the work. How much does each of them compute here?": [
-            returned("strong", "weak"),
-            returned("strong", "weak / ranks"),
+            edit_value("strong", "weak"),
+            edit_value("strong", "weak / ranks"),
         ],
     },
     unchanged="Which line changes the caller's lists?",

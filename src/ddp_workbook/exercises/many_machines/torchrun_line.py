@@ -77,10 +77,10 @@ class Job(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Typed:
+class ParsedLine:
     """What came back for a host, as torchrun reads it."""
 
-    shown: str
+    text: str
     form: str | None = "a torchrun command"  # or what came in its place
     line: torchrun.Line | None = None
 
@@ -97,7 +97,7 @@ CASES = [
     Job({"10.0.0.7": 3, "10.0.0.9": 5}, 31001, "90210", ["-m", "digits.train", "--width", "64"]),
     Job({"gpu-11": 4}, 29431, "4713", ["train.py", "--epochs", "5"]),
 ]
-HERE = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")  # each host's own name for itself
+LOCAL_NAMES = ("localhost", "127.0.0.1", "0.0.0.0", "[::1]")  # each host's own name for itself
 
 
 def make_args(case: Job, rank: int) -> tuple:
@@ -105,7 +105,7 @@ def make_args(case: Job, rank: int) -> tuple:
     return [*case.hosts][rank], dict(case.hosts), case.port, case.job, [*case.program]
 
 
-def on_host_of_its_own(function: Callable, host: str, hosts: dict, *rest: Any) -> Any:
+def call_on_host(function: Callable, host: str, hosts: dict, *rest: Any) -> Any:
     """Call it as on that host, in a process of its own and at another time.
 
     A set of strings has another order in each process, too.
@@ -126,19 +126,20 @@ def on_host_of_its_own(function: Callable, host: str, hosts: dict, *rest: Any) -
         return function(host, hosts, *rest)
 
 
-def typed(returned: Any, *_: Any) -> Typed:
+def parse(returned: Any, *_: Any) -> ParsedLine:
     """Read what came back."""
-    listed = isinstance(returned, list | tuple)
-    if odd := [kind(word) for word in returned if not isinstance(word, str)] if listed else []:
-        return Typed(in_words(returned), f"a list with {odd[0]} in it")
-    if not listed and not isinstance(returned, str):
-        return Typed(in_words(returned), returned if returned is None else kind(returned))
-    shown = shlex.join(returned) if listed else returned
+    is_list = isinstance(returned, list | tuple)
+    words = returned if is_list else []
+    if other_kinds := [kind(word) for word in words if not isinstance(word, str)]:
+        return ParsedLine(in_words(returned), f"a list with {other_kinds[0]} in it")
+    if not is_list and not isinstance(returned, str):
+        return ParsedLine(in_words(returned), returned if returned is None else kind(returned))
+    text = shlex.join(returned) if is_list else returned
     try:
-        line = torchrun.read([*returned] if listed else torchrun.split(returned))
+        line = torchrun.read([*returned] if is_list else torchrun.split(returned))
     except torchrun.Unreadable as problem:
-        return Typed(f"{shown}\n{problem}", problem.reason.value)
-    return Typed(shown, line=line)
+        return ParsedLine(f"{text}\n{problem}", problem.reason.value)
+    return ParsedLine(text, line=line)
 
 
 def host_of(obs: Observation) -> str:
@@ -146,119 +147,119 @@ def host_of(obs: Observation) -> str:
     return [*obs.case.hosts][obs.rank]
 
 
-def on_host(obs: Observation) -> str:
+def terminal_line(obs: Observation) -> str:
     """The line as a terminal shows it, with the node that it is for."""
-    return f"{host_of(obs)}$ {obs.actual.shown}"
+    return f"{host_of(obs)}$ {obs.actual.text}"
 
 
-def agreed(obs: Observation, what: str) -> bool:
+def hosts_agree(obs: Observation, attribute: str) -> bool:
     """Whether all hosts' lines say the same; one line alone does not tell."""
-    said = {getattr(one.actual.line, what) for one in obs.all_ranks}
-    return len(said) == 1 and len(obs.all_ranks) == len(obs.case.hosts)
+    values = {getattr(rank_obs.actual.line, attribute) for rank_obs in obs.all_ranks}
+    return len(values) == 1 and len(obs.all_ranks) == len(obs.case.hosts)
 
 
-def differ(obs: Observation) -> bool:
+def hosts_differ(obs: Observation) -> bool:
     """Whether the hosts' values differ."""
-    return len({one.value for one in obs.all_ranks}) > 1
+    return len({rank_obs.value for rank_obs in obs.all_ranks}) > 1
 
 
-def alone(obs: Observation) -> bool:
+def is_standalone(obs: Observation) -> bool:
     """Whether the line makes a job of this host, although there are others."""
     return obs.actual.line.standalone and len(obs.case.hosts) > 1
 
 
 def ranks(obs: Observation) -> str:
     """How many ranks the line starts."""
-    asked = obs.actual.line.nproc.strip().lower()
-    own_count = asked in ("gpu", "auto")  # torchrun looks how many GPUs there are
-    return f"{obs.case.hosts[host_of(obs)]}" if own_count else asked
+    nproc = obs.actual.line.nproc.strip().lower()
+    counts_gpus = nproc in ("gpu", "auto")  # torchrun looks how many GPUs there are
+    return f"{obs.case.hosts[host_of(obs)]}" if counts_gpus else nproc
 
 
 def endpoint(obs: Observation) -> str:
     """Where the hosts meet; every right answer is shown as the first host and the port."""
     line, case = obs.actual.line, obs.case
-    allowed = [*case.hosts, *HERE] if len(case.hosts) == 1 else case.hosts
-    right = agreed(obs, "endpoint") and line.host in allowed and line.port == str(case.port)
+    allowed = [*case.hosts, *LOCAL_NAMES] if len(case.hosts) == 1 else case.hosts
+    right = hosts_agree(obs, "endpoint") and line.host in allowed and line.port == str(case.port)
     return f"{next(iter(case.hosts))}:{case.port}" if right or line.standalone else line.endpoint
 
 
 def name_of_job(obs: Observation) -> str:
     """The job's name; its number if that is part of a name that all hosts use."""
     line, job = obs.actual.line, obs.case.job
-    right = agreed(obs, "run_id") and job in line.run_id
+    right = hosts_agree(obs, "run_id") and job in line.run_id
     return job if right or line.standalone else line.run_id
 
 
-def part(says: str, required: str | Callable[..., str] = "", **about: Any) -> Comparison:
-    """A look at a part of the line, with what the line `says` in it."""
+def look(label: str, required: str | Callable[..., str] = "", **fields: Any) -> Comparison:
+    """A look at a part of the line, with `label` before what it says."""
     return Comparison(
-        actual=lambda obs: f"{on_host(obs)}\n{says}: {obs.value}",
-        required=required or f"{says}: {{expected}}",
+        actual=lambda obs: f"{terminal_line(obs)}\n{label}: {obs.value}",
+        required=required or f"{label}: {{expected}}",
         show=str,
-        **about,
+        **fields,
     )
 
 
 LOOKS = [
     Comparison(
         select=lambda obs: obs.actual.form,
-        expected=Typed.form,
+        expected=ParsedLine.form,
         hint="Which of your lines makes the list of words?",
-        actual=on_host,
+        actual=terminal_line,
         required=lambda obs: f"a torchrun command for ranks that run {obs.case.program}",
     ),
-    part(
+    look(
         "the ranks run",
         select=lambda obs: [*obs.actual.line.program],
         expected=lambda case: case.program,
         mistakes={
             "One word of the list is one word of the line: an option and its value are two, or one "
             "with a = between them.": Pattern(
-                lambda obs: any(one.startswith("-") and " " in one for one in obs.value)
+                lambda obs: any(word.startswith("-") and " " in word for word in obs.value)
             ),
             "Everything after the program is passed to the program. Where must torchrun's own "
             "options stand?": Pattern(
                 lambda obs: any(
-                    one.startswith(("--n", "--rdzv")) and one not in obs.expected
-                    for one in obs.value
+                    word.startswith(("--n", "--rdzv")) and word not in obs.expected
+                    for word in obs.value
                 )
             ),
         },
         hint="torchrun takes whatever follows its last option for the program and its arguments.",
     ),
-    part(
+    look(
         "nodes of the job",
-        select=lambda obs: "1 (--standalone)" if alone(obs) else obs.actual.line.nnodes,
+        select=lambda obs: "1 (--standalone)" if is_standalone(obs) else obs.actual.line.nnodes,
         expected=lambda case: str(len(case.hosts)),
         mistakes={
             "--standalone makes a whole job of one node, which meets no other. What do several "
-            "nodes need?": Pattern(alone),
+            "nodes need?": Pattern(is_standalone),
             "With a range, torchrun starts with fewer nodes if others are late. How many must "
             "there be?": Pattern(lambda obs: ":" in obs.value),
         },
         hint="How many nodes does the job have, and which option counts them?",
     ),
-    part(
+    look(
         "ranks on this node",
         select=ranks,
         expected=lambda case, rank: str([*case.hosts.values()][rank]),
         hint="How many GPUs does this node have, according to `hosts`?",
     ),
-    part(
+    look(
         "rendezvous",
         select=lambda obs: obs.actual.line.backend,
         expected="c10d",
         hint="Which kind of rendezvous does the task ask for?",
     ),
-    part(
+    look(
         "endpoint",
         select=endpoint,
         expected=lambda case: f"{next(iter(case.hosts))}:{case.port}",
         mistakes={
             "On every node, this name means that node itself. Which name means the same node "
-            "everywhere?": Pattern(lambda obs: obs.actual.line.host in HERE),
+            "everywhere?": Pattern(lambda obs: obs.actual.line.host in LOCAL_NAMES),
             "The lines of this job name different endpoints. What must be the same everywhere?": (
-                Pattern(differ)
+                Pattern(hosts_differ)
             ),
             "The node is right. At which port do they meet?": Pattern(
                 lambda obs: obs.actual.line.host in obs.case.hosts
@@ -270,13 +271,13 @@ LOOKS = [
             f"same in all {len(obs.case.hosts)} lines"
         ),
     ),
-    part(
+    look(
         "name of the job",
         select=name_of_job,
         expected=lambda case: case.job,
         mistakes={
             "The nodes give the job different names, so these are different jobs. What do all of "
-            "them know?": Pattern(differ),
+            "them know?": Pattern(hosts_differ),
         },
         hint="Another job may have this name as well. What belongs to this job only?",
         required=lambda obs: (
@@ -291,8 +292,8 @@ CHECK = SingleProcessCheck(
     times=lambda case: len(case.hosts),
     make_args=make_args,
     call_text=lambda case: ", ".join(f"{name}={value!r}" for name, value in case._asdict().items()),
-    caller=on_host_of_its_own,
-    observe=typed,
+    caller=call_on_host,
+    observe=parse,
     comparisons=LOOKS,
     pairs=40,  # torchrun's parser takes its time
     mistakes={

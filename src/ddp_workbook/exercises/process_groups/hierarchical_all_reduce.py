@@ -37,7 +37,7 @@ HINTS = [
     "count inside the group, dst and src in the world.",
 ]
 Nodes = tuple[tuple[int, ...], ...]  # the ranks of each one; the first of them leads it
-Held = tuple[Nodes, Callable[[int], Tensor]]  # and what a rank holds
+Call = tuple[Nodes, Callable[[int], Tensor]]  # and what a rank holds
 LAYOUTS: dict[int, list[Nodes]] = {  # at each world size
     1: [((0,),)],
     2: [((0, 1),), ((0,), (1,))],
@@ -59,7 +59,7 @@ def hierarchical_all_reduce(
     ### END SOLUTION
 
 
-def cases(size: int) -> list[Held]:
+def cases(size: int) -> list[Call]:
     """Three calls, on two layouts of nodes in turn."""
     kinds = (powers_of_ten, fractions, large)
     return list(zip(LAYOUTS[size] * len(kinds), kinds, strict=False))
@@ -89,21 +89,21 @@ def groups(nodes: Nodes) -> tuple[ProcessGroup, ProcessGroup]:
     return inside, dist.new_group([node[0] for node in nodes])
 
 
-def make_args(case: Held, rank: int) -> tuple[Tensor, ProcessGroup, ProcessGroup | None]:
+def make_args(case: Call, rank: int) -> tuple[Tensor, ProcessGroup, ProcessGroup | None]:
     """The arguments. All groups are made before the first call: to make them is a meeting."""
-    nodes, held = case
-    inside, between = {one: groups(one) for one in LAYOUTS[len(ranks(case))]}[nodes]
-    return held(rank), inside, between if leads(nodes, rank) else None
+    nodes, tensor_of = case
+    inside, between = {layout: groups(layout) for layout in LAYOUTS[len(ranks(case))]}[nodes]
+    return tensor_of(rank), inside, between if leads(nodes, rank) else None
 
 
-def call_text(case: Held) -> str:
+def call_text(case: Call) -> str:
     """The nodes, and what their ranks held."""
-    held = ", ".join(f"{in_words(case[1](rank))} on rank {rank}" for rank in ranks(case))
+    tensors = ", ".join(f"{in_words(case[1](rank))} on rank {rank}" for rank in ranks(case))
     name = "hierarchical_all_reduce(tensor, inside, between)"
-    return f"{name} on the nodes {case[0]}\nwhich held {held}"
+    return f"{name} on the nodes {case[0]}\nwhich held {tensors}"
 
 
-def ranks(case: Held) -> tuple[int, ...]:
+def ranks(case: Call) -> tuple[int, ...]:
     """Those of all nodes."""
     return sum(case[0], ())
 
@@ -118,31 +118,31 @@ def leads(nodes: Nodes, rank: int) -> bool:
     return node_of(nodes, rank)[0] == rank
 
 
-def total(case: Held) -> Tensor:
+def total(case: Call) -> Tensor:
     """The sum over all ranks."""
     return sum(map(case[1], ranks(case)))
 
 
-def leaders_are_right(obs: Observation) -> bool:
+def leaders_correct(obs: Observation) -> bool:
     """Whether all leaders have the sum."""
     return all(
-        values_equal(one.value, one.expected)
-        for one in obs.all_ranks
-        if leads(obs.case[0], one.rank)
+        values_equal(rank_obs.value, rank_obs.expected)
+        for rank_obs in obs.all_ranks
+        if leads(obs.case[0], rank_obs.rank)
     )
 
 
-def crossing(obs: Observation) -> list[tuple[str, int, int]]:
+def cross_node_calls(obs: Observation) -> list[tuple[str, int, int]]:
     """Of each operation that has joined ranks of several nodes: name, bytes sent, received."""
     node = node_of(obs.case[0], obs.rank)
     return [
-        (row["op"], sent(row, obs.rank), row["received"])
+        (row["op"], bytes_sent(row, obs.rank), row["received"])
         for row in obs.communication
-        if not set(met_in(row, obs)) <= set(node)
+        if not set(ranks_in(row, obs)) <= set(node)
     ]
 
 
-def sent(row: dict, rank: int) -> int:
+def bytes_sent(row: dict, rank: int) -> int:
     """The bytes that this rank has handed in; a rank that only receives has handed in none."""
     receives = row["op"] == "recv" or (
         row["op"] in ("broadcast", "scatter") and row["peer"] != rank
@@ -150,7 +150,7 @@ def sent(row: dict, rank: int) -> int:
     return 0 if receives else row["bytes"]
 
 
-def met_in(row: dict, obs: Observation) -> list[int]:
+def ranks_in(row: dict, obs: Observation) -> list[int]:
     """The ranks that an operation joins."""
     if row["op"] in ("send", "recv"):
         return [obs.rank, obs.rank if row["peer"] is None else row["peer"]]
@@ -158,41 +158,48 @@ def met_in(row: dict, obs: Observation) -> list[int]:
     return list(range(obs.size)) if group == "default" else list(map(int, group.split(",")))
 
 
-def due(case: Held, rank: int) -> list[tuple[int, int]]:
+def required_traffic(case: Call, rank: int) -> list[tuple[int, int]]:
     """Bytes sent and received in the one operation of a leader, if there are several nodes."""
-    there_are = len(case[0]) > 1 and leads(case[0], rank)
-    return [(total(case).nbytes, total(case).nbytes)] if there_are else []
+    is_crossing = len(case[0]) > 1 and leads(case[0], rank)
+    return [(total(case).nbytes, total(case).nbytes)] if is_crossing else []
 
 
-def took_part(obs: Observation) -> str:
+def describe_traffic(obs: Observation) -> str:
     """What the rank did with ranks of other nodes."""
-    done = [f"{op} ({out} bytes sent, {into} received)" for op, out, into in crossing(obs)]
-    return f"rank {obs.rank} took part in {' and '.join(done) or 'nothing'}"
+    calls = [
+        f"{op} ({num_sent} bytes sent, {num_received} received)"
+        for op, num_sent, num_received in cross_node_calls(obs)
+    ]
+    return f"rank {obs.rank} took part in {' and '.join(calls) or 'nothing'}"
 
 
 SUM = Comparison(
     expected=total,
     mistakes={
         "The leaders have the sum over all ranks, rank {rank} does not. Who tells it?": Pattern(
-            leaders_are_right
+            leaders_correct
         ),
     },
     hint="Print the tensor on every rank after each step. On which ranks is the result of a "
     "reduce valid?",
 )
 BETWEEN = Comparison(
-    select=lambda obs: [(sent, received) for _, sent, received in crossing(obs)],
-    expected=due,
+    select=lambda obs: [
+        (num_sent, num_received) for _, num_sent, num_received in cross_node_calls(obs)
+    ],
+    expected=required_traffic,
     mistakes={
         "What can another rank tell the other nodes that its leader cannot?": Pattern(
-            lambda obs: any(one.value for one in obs.all_ranks if one.expected == [])
+            lambda obs: any(rank_obs.value for rank_obs in obs.all_ranks if rank_obs.expected == [])
         ),
         "Each operation is a trip between the nodes. Which single one gives the sum to every "
         "leader?": Pattern(lambda obs: len(obs.value) > 1),
     },
     hint="How many bytes does the tensor have? And how many would each leader send and "
     "receive if there were a hundred nodes?",
-    actual=lambda obs: "with ranks of other nodes\n" + "\n".join(map(took_part, obs.all_ranks)),
+    actual=lambda obs: (
+        "with ranks of other nodes\n" + "\n".join(map(describe_traffic, obs.all_ranks))
+    ),
     required=lambda obs: (
         "only the leader of each node takes part, in one operation: "
         f"{total(obs.case).nbytes} bytes sent, and as many received"

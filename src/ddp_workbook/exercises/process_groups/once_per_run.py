@@ -69,13 +69,13 @@ class DiskFull(Exception):
         self.lock = threading.Lock()
 
 
-PAUSE = 0.02  # seconds that it takes to make the folder, and again to fill it
-LAST = "settings.txt"  # a folder that has this is ready
-LONG = "/".join(["x" * 60 + "_größe_試験"] * 4)
+PAUSE_S = 0.02  # seconds that it takes to make the folder, and again to fill it
+READY_FILE = "settings.txt"  # a folder that has this is ready
+LONG_PATH = "/".join(["x" * 60 + "_größe_試験"] * 4)
 RUNS: list[str | Exception] = [
     "first",
     OSError("disk full"),
-    LONG,
+    LONG_PATH,
     ValueError(),
     "again",
     DiskFull("b"),
@@ -88,42 +88,42 @@ class Run:
 
     case: str | Exception
     calls: int = 0
-    made: str = ""
+    folder: str = ""
 
 
-UNDER_WAY: list[Run] = []
-WHERE: list[str] = []  # this rank's temporary folder, removed when the rank ends
+CURRENT_RUN: list[Run] = []
+TEMP_FOLDERS: list[str] = []  # this rank's temporary folder, removed when the rank ends
 
 
 def make_folder() -> str:
     """What the reader's function gets, the same in all runs."""
-    run = UNDER_WAY[0]
+    run = CURRENT_RUN[0]
     run.calls += 1
-    time.sleep(PAUSE)
+    time.sleep(PAUSE_S)
     if isinstance(run.case, Exception):
         raise run.case
-    if not WHERE:
-        WHERE.append(tempfile.mkdtemp())
-        atexit.register(shutil.rmtree, WHERE[0], ignore_errors=True)
-    folder = Path(tempfile.mkdtemp(prefix="run_", dir=WHERE[0]), run.case)
+    if not TEMP_FOLDERS:
+        TEMP_FOLDERS.append(tempfile.mkdtemp())
+        atexit.register(shutil.rmtree, TEMP_FOLDERS[0], ignore_errors=True)
+    folder = Path(tempfile.mkdtemp(prefix="run_", dir=TEMP_FOLDERS[0]), run.case)
     folder.mkdir(parents=True)
-    time.sleep(PAUSE)
-    Path(folder, LAST).touch()
-    run.made = str(folder)
-    return run.made
+    time.sleep(PAUSE_S)
+    Path(folder, READY_FILE).touch()
+    run.folder = str(folder)
+    return run.folder
 
 
 def make_args(case: str | Exception, rank: int) -> tuple[Callable[[], str]]:
     """The argument. The ranks play nodes of two."""
     os.environ["LOCAL_RANK"] = str(rank % 2)
-    UNDER_WAY[:] = [Run(case)]
+    CURRENT_RUN[:] = [Run(case)]
     return (make_folder,)
 
 
-def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
+def call_and_observe(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
     """How a call ended: the path, whether its folder is ready, the error."""
-    run = UNDER_WAY[0]
-    actual: dict[str, Any] = {"path": "", "ready": False, "raised": ""}
+    run = CURRENT_RUN[0]
+    actual: dict[str, Any] = {"path": "", "ready": False, "error": ""}
     try:
         returned = once_per_run(make_folder)
     except CheckFailed:
@@ -131,44 +131,47 @@ def call(once_per_run: Callable, make_folder: Callable) -> dict[str, Any]:
     except Exception as error:
         if not isinstance(run.case, Exception):
             raise
-        actual["raised"] = f"{type(error).__name__}: {error}"
+        actual["error"] = f"{type(error).__name__}: {error}"
         store_barrier()  # here, so that a report names the error if the others do not come
     else:
-        known = isinstance(returned, str | Path)
-        actual["path"] = str(returned) if known else ""
-        actual["words"] = shown(actual["path"]) if known else in_words(returned)
-        actual["ready"] = known and Path(returned, LAST).exists()
+        is_path = isinstance(returned, str | Path)
+        actual["path"] = str(returned) if is_path else ""
+        actual["words"] = shorten(actual["path"]) if is_path else in_words(returned)
+        actual["ready"] = is_path and Path(returned, READY_FILE).exists()
         reported_barrier()
-    return actual | {"calls": run.calls, "made": run.made}
+    return actual | {"calls": run.calls, "folder": run.folder}
 
 
-def shown(path: str) -> str:
+def shorten(path: str) -> str:
     """A path's end: what comes before is the check's own."""
     return repr(path if len(path) < 40 else f"…{path[-40:]}")
 
 
 def call_text(case: str | Exception) -> str:
     """What happens to rank 0 in this call, as the verdict says it."""
-    does = f"raises {case!r} on rank 0" if isinstance(case, Exception) else "makes a folder"
-    if case == LONG:
-        does += f", whose path is long and ends with {shown(case)}"
-    return f"once_per_run(make_folder), where make_folder {does}"
+    action = f"raises {case!r} on rank 0" if isinstance(case, Exception) else "makes a folder"
+    if case == LONG_PATH:
+        action += f", whose path is long and ends with {shorten(case)}"
+    return f"once_per_run(make_folder), where make_folder {action}"
 
 
 def outcome(obs: Observation) -> str:
     """What the rank did, in a word."""
-    actual, path = obs.actual, obs.all_ranks[0].actual["made"]
-    if actual["raised"]:
+    actual, path = obs.actual, obs.all_ranks[0].actual["folder"]
+    if actual["error"]:
         return "raised"
     if actual["path"] != path:
         return "another path"
     return "path" if actual["ready"] else "early"
 
 
-def each(obs: Observation) -> str:
+def describe_outcomes(obs: Observation) -> str:
     """What all ranks did."""
-    did = [one.actual["raised"] or f"returned {one.actual['words']}" for one in obs.all_ranks]
-    return "\n".join(f"rank {rank}: {words}" for rank, words in enumerate(did))
+    outcomes = [
+        rank_obs.actual["error"] or f"returned {rank_obs.actual['words']}"
+        for rank_obs in obs.all_ranks
+    ]
+    return "\n".join(f"rank {rank}: {words}" for rank, words in enumerate(outcomes))
 
 
 def fails(obs: Observation) -> bool:
@@ -183,7 +186,7 @@ CALLS = Comparison(
     "others need?",
     actual=lambda obs: (
         "calls of make_folder: "
-        + ", ".join(f"{one.value} on rank {one.rank}" for one in obs.all_ranks)
+        + ", ".join(f"{rank_obs.value} on rank {rank_obs.rank}" for rank_obs in obs.all_ranks)
     ),
     required="1 on rank 0, none on any other rank",
 )
@@ -192,28 +195,30 @@ ENDS = Comparison(
     expected=lambda case: "raised" if isinstance(case, Exception) else "path",
     mistakes={
         "What happens to the error that make_folder raised?": Pattern(
-            lambda obs: fails(obs) and not obs.all_ranks[0].actual["raised"]
+            lambda obs: fails(obs) and not obs.all_ranks[0].actual["error"]
         ),
         "Rank 0 has raised, and another rank continues without a folder. What was it "
         "told?": Pattern(
-            lambda obs: fails(obs) and any(not one.actual["raised"] for one in obs.all_ranks)
+            lambda obs: (
+                fails(obs) and any(not rank_obs.actual["error"] for rank_obs in obs.all_ranks)
+            )
         ),
     },
     hint="Which rank knows the path, how do the others get all of it, and does every rank "
     "return it?",
-    actual=each,
+    actual=describe_outcomes,
     required=lambda obs: (
         "an error on every rank, such as rank 0's own or a RuntimeError"
         if fails(obs)
-        else f"{shown(obs.all_ranks[0].actual['made'])}, which rank 0 has made, on every rank, and "
-        "not before it is ready"
+        else f"{shorten(obs.all_ranks[0].actual['folder'])}, which rank 0 has made, on every rank, "
+        "and not before it is ready"
     ),
 )
 CHECK = DistributedCheck(
     cases=lambda size: RUNS,
     call_text=call_text,
     make_args=make_args,
-    caller=call,
+    caller=call_and_observe,
     observe=lambda actual, make_folder: actual,
     comparisons=[CALLS, ENDS],
     mistakes={

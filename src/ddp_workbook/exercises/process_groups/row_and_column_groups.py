@@ -69,7 +69,7 @@ def row_and_column_groups(rows: int, columns: int) -> tuple[ProcessGroup, Proces
     ### END SOLUTION
 
 
-MAKE = dist.distributed_c10d._new_group_with_tag  # new_group and all others call it
+NEW_GROUP = dist.distributed_c10d._new_group_with_tag  # new_group and all others call it
 
 
 class Register:
@@ -81,7 +81,7 @@ class Register:
     number = count()
 
     def __init__(self, grid: Grid):
-        self.called, self.calls = f"row_and_column_groups{grid}", 0
+        self.call_text, self.calls = f"row_and_column_groups{grid}", 0
         store = dist.distributed_c10d._get_default_store()
         self.store = dist.PrefixStore(f"groups {next(self.number)}", store)
         dist.distributed_c10d._new_group_with_tag = self.compare_and_make
@@ -89,15 +89,15 @@ class Register:
     @user_code.mark_finished_wait
     def close(self) -> None:
         """After the reader's function: this rank makes no further group."""
-        dist.distributed_c10d._new_group_with_tag = MAKE
+        dist.distributed_c10d._new_group_with_tag = NEW_GROUP
         self.compare(None)
 
     def compare_and_make(self, ranks: Any = None, *args: Any, **kwargs: Any) -> Any:
         """Replaces PyTorch's function; `ranks` are those of new_group."""
         if not kwargs.get("use_local_synchronization"):
-            every = range(dist.get_world_size()) if ranks is None else ranks
-            self.compare(sorted(map(operator.index, every)))
-        return MAKE(ranks, *args, **kwargs)
+            group_ranks = range(dist.get_world_size()) if ranks is None else ranks
+            self.compare(sorted(map(operator.index, group_ranks)))
+        return NEW_GROUP(ranks, *args, **kwargs)
 
     def compare(self, ranks: list[int] | None) -> None:
         """Raise NotYet if another rank makes another group now."""
@@ -108,16 +108,18 @@ class Register:
             self.store.wait(keys, timedelta(seconds=2))
         except DistStoreError:  # a rank does something else: the verdict is about that
             return
-        made = [json.loads(self.store.get(key)) for key in keys]
-        if any(group != ranks for group in made):
-            each = ", ".join(f"{group or 'none'} on rank {rank}" for rank, group in enumerate(made))
-            actual, required = f"call {self.calls} of new_group: {each}", "the same on all ranks"
-            raise CheckFailed(self.called, actual, required, look_at_calls(made))
+        groups = [json.loads(self.store.get(key)) for key in keys]
+        if any(group != ranks for group in groups):
+            texts = ", ".join(
+                f"{group or 'none'} on rank {rank}" for rank, group in enumerate(groups)
+            )
+            actual, required = f"call {self.calls} of new_group: {texts}", "the same on all ranks"
+            raise CheckFailed(self.call_text, actual, required, hint_for(groups))
 
 
-def look_at_calls(made: list[list[int] | None]) -> str:
+def hint_for(groups: list[list[int] | None]) -> str:
     """Where to look if each rank makes the group of these ranks."""
-    if None in made:
+    if None in groups:
         return "Some ranks make more groups than others. Is there a call inside an if?"
     return (
         "Which groups must every rank make, also those that it is not in, and what decides in "
@@ -140,9 +142,9 @@ def observe(returned: Any, *_: int) -> dict[str, Any]:
     REGISTERS.pop().close()
     if not isinstance(returned, list | tuple):
         return {"groups": None if returned is None else in_words(returned), "names": []}
-    found = list(map(members, returned))
-    usable = all(isinstance(one, list) for one in found)
-    return {"groups": found, "names": [one.group_name for one in returned] if usable else []}
+    groups = list(map(members, returned))
+    usable = all(isinstance(group, list) for group in groups)
+    return {"groups": groups, "names": [group.group_name for group in returned] if usable else []}
 
 
 def members(group: Any) -> list[int] | str:
@@ -155,10 +157,12 @@ def members(group: Any) -> list[int] | str:
         return "a group that has been destroyed"
 
 
-def as_on_the_first(obs: Observation) -> list[bool]:
+def equals_first_rank(obs: Observation) -> list[bool]:
     """Of row and column: whether its first rank holds this very group."""
     groups, names = obs.actual["groups"], obs.actual["names"]
-    return [obs.all_ranks[one[0]].actual["names"][n] == names[n] for n, one in enumerate(groups)]
+    return [
+        obs.all_ranks[group[0]].actual["names"][n] == names[n] for n, group in enumerate(groups)
+    ]
 
 
 CHECK = DistributedCheck(
@@ -185,7 +189,7 @@ CHECK = DistributedCheck(
             required="groups of the ranks {expected} {there}",
         ),
         Comparison(
-            select=as_on_the_first,
+            select=equals_first_rank,
             expected=[True, True],
             hint="These groups have the same members, and are not the same group. A "
             "collective of rank {rank} waits in its own for ranks that are in another. Which call "

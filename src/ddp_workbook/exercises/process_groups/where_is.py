@@ -51,14 +51,16 @@ def same(actual: Any, expected: Any) -> bool:
     return isinstance(actual, list) and all(map(is_place, actual)) and actual == expected
 
 
-def some(holds: Callable[[Any, list[int]], Any]) -> Pattern:
+def any_entry(holds: Callable[[Any, list[int]], Any]) -> Pattern:
     """Whether it is so of an entry of the list and `gpus`."""
     return Pattern(
-        lambda obs: isinstance(obs.value, list) and any(holds(one, obs.case) for one in obs.value)
+        lambda obs: (
+            isinstance(obs.value, list) and any(holds(entry, obs.case) for entry in obs.value)
+        )
     )
 
 
-def in_ranks(place: str) -> Edit:
+def by_formula(place: str) -> Edit:
     """The place of each rank by a formula."""
     return body(f"return [{place} for rank in range(sum(gpus))]")
 
@@ -78,7 +80,9 @@ CHECK = SingleProcessCheck(
         Comparison(
             mistakes={
                 "An entry is a tuple of two whole numbers, node and local rank. What does the "
-                "caller find at index r for rank r?": some(lambda one, gpus: not is_place(one)),
+                "caller find at index r for rank r?": any_entry(
+                    lambda entry, gpus: not is_place(entry)
+                ),
                 "The entries are right, but their order is not. Where does rank 1 run?": Pattern(
                     lambda obs: isinstance(obs.value, list) and sorted(obs.value) == obs.expected
                 ),
@@ -90,7 +94,7 @@ CHECK = SingleProcessCheck(
     mistakes={
         "The ranks are dealt out to the nodes like cards. When does the launcher move to the next "
         "node?": [
-            in_ranks("(rank % len(gpus), rank // len(gpus))"),
+            by_formula("(rank % len(gpus), rank // len(gpus))"),
             edit(
                 f"for local in {GPUS}]",
                 f"for local in {GPUS}]\n    return sorted(places, key=lambda place: place[1])",
@@ -107,10 +111,10 @@ CHECK = SingleProcessCheck(
             "range(count)", "range(sum(gpus[:node]), sum(gpus[:node]) + count)"
         ),
         "This assumes that every node has the same number of GPUs. How many does each have?": [
-            in_ranks(f"divmod(rank, {each} or 1)")
-            for each in ("gpus[0]", "(sum(gpus) // len(gpus))", "min(gpus)", "max(gpus)", "8")
+            by_formula(f"divmod(rank, {divisor} or 1)")
+            for divisor in ("gpus[0]", "(sum(gpus) // len(gpus))", "min(gpus)", "max(gpus)", "8")
         ],
-        "All ranks are on one node. When does the launcher move to the next?": in_ranks(
+        "All ranks are on one node. When does the launcher move to the next?": by_formula(
             "(0, rank)"
         ),
         "Two nodes with the same number of GPUs are taken for one node. What tells them apart?": (

@@ -53,22 +53,27 @@ def even_work(costs: list[int], world_size: int) -> list[list[int]]:
 
 
 # By world size: whoever deals the same number to each, or in this order, leaves one rank behind.
-TELLING = {
+TELLING_COSTS = {
     4: [3, 11, 5, 3, 2, 5, 5, 1, 2, 7],
     3: [2, 1, 2, 3, 4, 4, 11, 4],
     2: [3, 1, 3, 1, 4, 3, 13],
     1: [2, 7, 2, 4],
 }
 EQUAL = ([5] * 16, 16)  # each rank gets one: the best of many random divisions is far from that
-OTHERS = [[], [4], [0, 0, 0], [6, 6], [3, 9, 5], [5] * 9, [0, 7, 0, 0, 7, 1], [*range(1, 10)]]
-OTHERS += [[3, 1, 1, 3, 1, 1, 0, 1, 1], [50] + [2] * 40, [10**9] * 12]
-OTHERS += [random.Random(n).choices(range(13), k=n) for n in range(2, 11, 2)]
+MORE_COSTS = [[], [4], [0, 0, 0], [6, 6], [3, 9, 5], [5] * 9, [0, 7, 0, 0, 7, 1], [*range(1, 10)]]
+MORE_COSTS += [[3, 1, 1, 3, 1, 1, 0, 1, 1], [50] + [2] * 40, [10**9] * 12]
+MORE_COSTS += [random.Random(n).choices(range(13), k=n) for n in range(2, 11, 2)]
 
 
 def cases() -> list[tuple[list[int], int]]:
     """Costs and world size: the telling ones, twice, then others; many ranks first."""
-    telling = [(costs, size) for size, costs in TELLING.items()]
-    return [*telling, *telling, EQUAL, *((costs, size) for size in TELLING for costs in OTHERS)]
+    telling = [(costs, size) for size, costs in TELLING_COSTS.items()]
+    return [
+        *telling,
+        *telling,
+        EQUAL,
+        *((costs, size) for size in TELLING_COSTS for costs in MORE_COSTS),
+    ]
 
 
 def types(actual: Any) -> Any:
@@ -76,7 +81,7 @@ def types(actual: Any) -> Any:
     return [*map(type_of, actual)] if isinstance(actual, list | tuple) else actual
 
 
-def with_types(obs: Observation) -> str:
+def describe_types(obs: Observation) -> str:
     """What came back; of a list, which types of items it has."""
     inside = (
         f", in it {' and '.join(dict.fromkeys(obs.value))}" if isinstance(obs.value, list) else ""
@@ -89,13 +94,13 @@ def totals(costs: list[int], lists: list[list[int]]) -> list[int]:
     return [sum(costs[i] for i in own if 0 <= i < len(costs)) for own in lists]
 
 
-def with_totals(obs: Observation) -> str:
+def describe_totals(obs: Observation) -> str:
     """A line for each rank."""
-    each = enumerate(zip(obs.actual, totals(obs.case[0], obs.actual), strict=True))
-    return "\n".join(f"rank {rank}: {in_words(own)}, total {total}" for rank, (own, total) in each)
+    ranks = enumerate(zip(obs.actual, totals(obs.case[0], obs.actual), strict=True))
+    return "\n".join(f"rank {rank}: {in_words(own)}, total {total}" for rank, (own, total) in ranks)
 
 
-def twice_and_never(obs: Observation) -> str:
+def describe_samples(obs: Observation) -> str:
     """Which samples are given away twice, and which never."""
     times = Counter(obs.value)
     twice = [sample for sample in times if times[sample] > 1]
@@ -112,7 +117,7 @@ def least_possible(costs: tuple[int, ...], size: int) -> int:
     return min(map(max, ways))
 
 
-def too_long(obs: Observation) -> list[list[int]]:
+def overlong_lists(obs: Observation) -> list[list[int]]:
     """The ranks' samples, each rank's sorted, if a total is above 4/3 of the least possible."""
     costs, size = obs.case
     longest = max(totals(costs, obs.actual))
@@ -121,7 +126,7 @@ def too_long(obs: Observation) -> list[list[int]]:
     return [*map(sorted, obs.actual)] if wrong else []
 
 
-def allowed(obs: Observation) -> str:
+def describe_limit(obs: Observation) -> str:
     """What is required of the totals, in words."""
     least = least_possible(tuple(obs.case[0]), obs.case[1])
     return f"no total above {4 * least / 3:.4g}: {least} is possible, 4/3 of it allowed"
@@ -135,7 +140,7 @@ TYPE = Comparison(
     expected=lambda case: ["a list of int"] * case[1],
     hint="Each rank's entry is a list of the numbers of its samples, empty if it gets none. "
     "What is here instead?",
-    actual=with_types,
+    actual=describe_types,
     required=lambda obs: f"a list of int for each of {obs.case[1]} ranks, in a list",
 )
 EACH_ONCE = Comparison(
@@ -143,11 +148,11 @@ EACH_ONCE = Comparison(
     expected=lambda case: list(range(len(case[0]))),
     hint="Samples are 0 to len(costs) - 1, each once. Which line makes other numbers, gives a "
     "sample away twice, or leaves some out?",
-    actual=lambda obs: f"{with_totals(obs)}\n{twice_and_never(obs)}",
+    actual=lambda obs: f"{describe_totals(obs)}\n{describe_samples(obs)}",
     required=lambda obs: f"each of {len(obs.expected)} samples, once",
 )
 LEVEL = Comparison(
-    select=too_long,
+    select=overlong_lists,
     expected=[],
     mistakes={
         "Each rank has a run of neighbours. Do neighbours have to stay together?": Pattern(
@@ -158,22 +163,22 @@ LEVEL = Comparison(
         ),
     },
     hint="Which samples of the rank with the largest total would be better off elsewhere?",
-    actual=with_totals,
-    required=allowed,
+    actual=describe_totals,
+    required=describe_limit,
 )
-ALWAYS_THE_SAME = Comparison(
-    select=lambda obs: all(one.actual == obs.actual for one in obs.repeats),
+DETERMINISTIC = Comparison(
+    select=lambda obs: all(repeat.actual == obs.actual for repeat in obs.repeats),
     expected=True,
     hint="The same call gives other lists the next time. What, besides costs and world_size, "
     "do they depend on? Like random numbers, hash() of a text differs from process to process.",
-    actual=lambda obs: "\nand once more:\n".join(map(with_totals, [obs, *obs.repeats])),
+    actual=lambda obs: "\nand once more:\n".join(map(describe_totals, [obs, *obs.repeats])),
     required="the same lists: each rank computes them in its own process",
 )
 CHECK = SingleProcessCheck(
     cases=cases,
     make_args=lambda case: (list(case[0]), case[1]),
     call_text=lambda case: f"even_work({in_words(case[0])}, world_size={case[1]})",
-    comparisons=[TYPE, EACH_ONCE, LEVEL, ALWAYS_THE_SAME],
+    comparisons=[TYPE, EACH_ONCE, LEVEL, DETERMINISTIC],
     mistakes={
         "These are the costs themselves. Which samples do they belong to?": edit(
             "append(sample)", "append(costs[sample])"

@@ -105,33 +105,37 @@ def observe(returned: object, model: Model, *_: object) -> dict:
     return {"number": returned, "batches": Model.batches, "training": model.training}
 
 
-def taken(obs: Observation) -> list[int]:
+def samples_of(obs: Observation) -> list[int]:
     """The samples that went through the model on this rank."""
     return [sample for batch in obs.actual["batches"] for sample in batch["rows"]]
 
 
-def rows(obs: Observation) -> list[int]:
+def sample_counts(obs: Observation) -> list[int]:
     """How many samples each rank took."""
-    return [len(taken(one)) for one in obs.all_ranks]
+    return [len(samples_of(rank_obs)) for rank_obs in obs.all_ranks]
 
 
-def most(obs: Observation) -> int:
+def max_samples(obs: Observation) -> int:
     """How many samples a rank may take."""
     return -(-obs.case.n // obs.size)
 
 
 def missing(obs: Observation) -> list[int]:
     """Samples that no rank has taken."""
-    return sorted(set(range(obs.case.n)) - {i for one in obs.all_ranks for i in taken(one)})
+    return sorted(
+        set(range(obs.case.n)) - {i for rank_obs in obs.all_ranks for i in samples_of(rank_obs)}
+    )
 
 
-def work(obs: Observation) -> str:
+def describe_work(obs: Observation) -> str:
     """Who took what, in words."""
-    ranks = "; ".join(f"rank {one.rank} took {in_words(taken(one))}" for one in obs.all_ranks)
+    ranks = "; ".join(
+        f"rank {rank_obs.rank} took {in_words(samples_of(rank_obs))}" for rank_obs in obs.all_ranks
+    )
     return f"{ranks}\non no rank: {in_words(missing(obs)) if missing(obs) else 'none'}"
 
 
-def how(obs: Observation) -> dict[str, bool]:
+def forward_problems(obs: Observation) -> dict[str, bool]:
     """Of the ways in which the model must not guess: whether it has."""
     batches = obs.actual["batches"]
     return {
@@ -141,28 +145,30 @@ def how(obs: Observation) -> dict[str, bool]:
     }
 
 
-HOW_WORDS = {
+PROBLEM_HINTS = {
     "in training mode": "Dropout and similar layers are active. What turns them off?",
     "with an autograd graph": "What is kept in memory for a backward that nobody calls?",
     "too many rows at once": "The caller's memory holds no more rows. Which line makes the "
     "batches?",
 }
-HOW = Comparison(
-    select=how,
-    expected=dict.fromkeys(HOW_WORDS, False),
-    hint=lambda obs: next(HOW_WORDS[one] for one, wrong in obs.value.items() if wrong),
+PROBLEMS = Comparison(
+    select=forward_problems,
+    expected=dict.fromkeys(PROBLEM_HINTS, False),
+    hint=lambda obs: next(
+        PROBLEM_HINTS[problem] for problem, is_present in obs.value.items() if is_present
+    ),
     actual="the model guessed {part}",
     required=lambda obs: (
         f"evaluation mode, no autograd graph, at most {obs.case.batch_size} rows at once"
     ),
 )
 WORK = Comparison(
-    select=lambda obs: max(rows(obs)) <= most(obs) and not missing(obs),
+    select=lambda obs: max(sample_counts(obs)) <= max_samples(obs) and not missing(obs),
     expected=True,
     hint="Does a rank take more than its share, or does a sampler or a loader drop what does "
     "not divide?",
-    actual=work,
-    required=lambda obs: f"at most {most(obs)} of {obs.case.n} on a rank, each on some rank",
+    actual=describe_work,
+    required=lambda obs: f"at most {max_samples(obs)} of {obs.case.n} on a rank, each on some rank",
 )
 NUMBER = Comparison(
     select=lambda obs: obs.actual["number"],
@@ -179,7 +185,7 @@ LAST_DIGIT = Comparison(
     "could be added up instead?",
     show=str,
 )
-AFTERWARDS = Comparison(
+MODE = Comparison(
     select=lambda obs: obs.actual["training"],
     expected=lambda case: case.mode == "training",
     actual="model.training is {value} afterwards",
@@ -189,17 +195,17 @@ AFTERWARDS = Comparison(
 SHARE, SUM = "right.item() / len(dataset)", "dist.all_reduce(right)"
 STRIDE = "range(dist.get_rank(), len(dataset), dist.get_world_size())"
 SAMPLER = "list(torch.utils.data.DistributedSampler(dataset{}))"
-OWN = "right = right.double() / max(1, len(mine))"
+OWN_SHARE = "right = right.double() / max(1, len(mine))"
 
 
 def in_blocks(*changes: str) -> list[Edit]:
     """A mistake that depends on whose samples these are: dealt like cards, and cut into blocks."""
     block = "range(len(dataset))[each * dist.get_rank() :][:each]"
-    each = "each = -(-len(dataset) // dist.get_world_size())\n    mine ="
-    return [edit(*changes), edit("mine =", each, STRIDE, block) + edit(*changes)]
+    share_size = "each = -(-len(dataset) // dist.get_world_size())\n    mine ="
+    return [edit(*changes), edit("mine =", share_size, STRIDE, block) + edit(*changes)]
 
 
-def doubled(*changes: str) -> list[Edit]:
+def with_sampler(*changes: str) -> list[Edit]:
     """A mistake with the samples of a DistributedSampler, which come in an order or in none."""
     return [edit(STRIDE, SAMPLER.format(s), *changes) for s in (", shuffle=False", "")]
 
@@ -212,15 +218,15 @@ CHECK = DistributedCheck(
         f"exact_accuracy(model in {case.mode} mode, dataset of {case.n}, "
         f"batch_size={case.batch_size}); right guesses: samples {in_words(sorted(case.right))}"
     ),
-    comparisons=[HOW, WORK, NUMBER, LAST_DIGIT, AFTERWARDS],
+    comparisons=[PROBLEMS, WORK, NUMBER, LAST_DIGIT, MODE],
     mistakes={
         "Right in the first seven digits only, as in float32. Which dtype has a quotient of two "
         "tensors, and what does Python make of two ints?": edit(
             SHARE, "(right / len(dataset)).item()"
         ),
         "Some samples come twice, to make the shares equal, and count twice.": [
-            *doubled(SHARE, "right.item() / len(mine) / dist.get_world_size()"),
-            *doubled(),
+            *with_sampler(SHARE, "right.item() / len(mine) / dist.get_world_size()"),
+            *with_sampler(),
         ],
         "These are right guesses. What makes them a share?": [
             edit(SHARE, "right.item()"),
@@ -230,13 +236,13 @@ CHECK = DistributedCheck(
             "right +=", "right ="
         ),
         "This is the accuracy of this rank's own samples. How does it learn about the others?": (
-            in_blocks(SUM, OWN, SHARE, "right.item()")
+            in_blocks(SUM, OWN_SHARE, SHARE, "right.item()")
         ),
         "These are this rank's right guesses, divided by all samples. Where are the others'?": (
             in_blocks(SUM, "")
         ),
         "This is the mean of the ranks' accuracies. Has each rank as many samples?": in_blocks(
-            SUM, f"{OWN}\n    {SUM}", SHARE, "right.item() / dist.get_world_size()"
+            SUM, f"{OWN_SHARE}\n    {SUM}", SHARE, "right.item() / dist.get_world_size()"
         ),
         "This is a mean of batches. Has the last batch as many rows as the others?": in_blocks(
             "torch.tensor(0)",

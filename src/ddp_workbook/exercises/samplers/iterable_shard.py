@@ -39,7 +39,7 @@ HINTS = [
     "A rank without workers is like a rank with one. Which id would that worker have? Number the "
     "places of the stream as you read, and yield what is yours.",
 ]
-MOST = 50  # samples that are read of a process: an attempt may never end
+MAX_SAMPLES = 50  # samples that are read of a process: an attempt may never end
 
 
 def iterable_shard(stream: Iterator[Any], rank: int, world_size: int, worker: Any) -> Iterator[Any]:
@@ -75,9 +75,9 @@ class Source(NamedTuple):
     def processes(self) -> list[tuple[int, Worker | None]]:
         """The processes that read: (rank, worker)."""
         return [
-            (rank, Worker(one, count) if count else None)
+            (rank, Worker(number, count) if count else None)
             for rank, count in enumerate(self.workers)
-            for one in range(count or 1)
+            for number in range(count or 1)
         ]
 
 
@@ -85,25 +85,25 @@ class Stream:
     """An iterator that counts what was taken from it."""
 
     def __init__(self, samples: list[int | None]):
-        self.left, self.taken = iter(samples), 0
+        self.iterator, self.num_read = iter(samples), 0
 
     def __iter__(self) -> "Stream":
         return self
 
     def __next__(self) -> int | None:
-        sample = next(self.left)
-        self.taken += 1
+        sample = next(self.iterator)
+        self.num_read += 1
         return sample
 
 
-def read(function: Callable, stream: Stream, *process: Any) -> dict:
+def call_and_observe(function: Callable, stream: Stream, *process: Any) -> dict:
     """In a process: the samples that come, and how many were taken when the first one came."""
     returned = function(stream, *process)
     if not hasattr(returned, "__iter__"):
-        return {"samples": returned, "taken": 0}
-    samples = islice(returned, MOST)
+        return {"samples": returned, "num_read": 0}
+    samples = islice(returned, MAX_SAMPLES)
     first = list(islice(samples, 1))
-    return {"taken": stream.taken if first else 0, "samples": first + list(samples)}
+    return {"num_read": stream.num_read if first else 0, "samples": first + list(samples)}
 
 
 def by_process(obs: Observation, lists: list) -> str:
@@ -112,7 +112,7 @@ def by_process(obs: Observation, lists: list) -> str:
         f"rank {rank}" + (f", worker {worker.id}" if worker else "")
         for rank, worker in obs.case.processes
     ]
-    return "\n".join(f"{n}: {in_words(own)}" for n, own in zip(names, lists, strict=False))
+    return "\n".join(f"{name}: {in_words(own)}" for name, own in zip(names, lists, strict=False))
 
 
 def call_text(case: Source) -> str:
@@ -144,7 +144,7 @@ CHECK = SingleProcessCheck(
         len(case.workers),
         case.processes[process][1],
     ),
-    caller=read,
+    caller=call_and_observe,
     call_text=call_text,
     comparisons=[
         Comparison(
@@ -159,21 +159,21 @@ CHECK = SingleProcessCheck(
             select=lambda obs: obs.actual["samples"],
             mistakes={
                 "These are not the samples themselves. What exactly does your function yield?": (
-                    Pattern(lambda obs: any(one not in obs.case.samples for one in obs.value))
+                    Pattern(lambda obs: any(sample not in obs.case.samples for sample in obs.value))
                 ),
             },
             hint="Which samples come more than once, and which nowhere? Write a rank and a "
             "worker under each place of the stream.",
-            actual=lambda obs: by_process(obs, [one.value for one in obs.all_ranks]),
-            required=lambda obs: by_process(obs, [one.expected for one in obs.all_ranks]),
+            actual=lambda obs: by_process(obs, [rank_obs.value for rank_obs in obs.all_ranks]),
+            required=lambda obs: by_process(obs, [rank_obs.expected for rank_obs in obs.all_ranks]),
         ),
         Comparison(
-            select=lambda obs: obs.actual["taken"] > obs.solution.actual["taken"],
+            select=lambda obs: obs.actual["num_read"] > obs.solution.actual["num_read"],
             expected=False,
             hint="What does the first sample wait for? The stream may never end.",
             actual=lambda obs: (
                 f"on rank {obs.case.processes[obs.rank][0]}, "
-                f"{obs.actual['taken']} samples were taken before the first one came"
+                f"{obs.actual['num_read']} samples were taken before the first one came"
             ),
             required="a sample comes when it has been read",
         ),

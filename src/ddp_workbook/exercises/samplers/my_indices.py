@@ -82,17 +82,17 @@ class Epoch(NamedTuple):
 
 def cases() -> list[Epoch]:
     """One rule after the other, without shuffling at first; then few samples, by many flags."""
-    found = []
+    epochs = []
     for size in (4, 3, 2, 1):
         even = size * max(3, 8 // size)  # 8 to 12 samples
         lengths = (even, even + 1, even + size - 1, min(size - 1, 1))
-        found += [Epoch(n, size, 0, False, last) for last in (False, True) for n in lengths]
-        found += [Epoch(even, size, epoch, seed=seed) for seed in (0, 5) for epoch in (0, 2)]
-        found += [Epoch(even + 1, size, 2, True, last, 5) for last in (False, True)]
-    again = found[8:12]
+        epochs += [Epoch(n, size, 0, False, last) for last in (False, True) for n in lengths]
+        epochs += [Epoch(even, size, epoch, seed=seed) for seed in (0, 5) for epoch in (0, 2)]
+        epochs += [Epoch(even + 1, size, 2, True, last, 5) for last in (False, True)]
+    repeats = epochs[8:12]
     flags = [(shuffle, last) for shuffle in (False, True) for last in (False, True)]
-    few = [(n, size, 3, *two, 10) for size in (4, 3, 2, 1, 7) for n in (2, 0) for two in flags]
-    return [*found, *again, *(Epoch(*one) for one in few)]
+    few = [(n, size, 3, *pair, 10) for size in (4, 3, 2, 1, 7) for n in (2, 0) for pair in flags]
+    return [*epochs, *repeats, *(Epoch(*fields) for fields in few)]
 
 
 def options(case: Epoch) -> tuple:
@@ -110,13 +110,13 @@ def call_text(case: Epoch) -> str:
 
 def by_sampler(case: Epoch, rank: int) -> list[int]:
     """What DistributedSampler gives to a rank."""
-    given = {"shuffle": case.shuffle, "drop_last": case.drop_last, "seed": case.seed}
-    sampler = DistributedSampler(range(case.n), case.size, rank, **given)
+    settings = {"shuffle": case.shuffle, "drop_last": case.drop_last, "seed": case.seed}
+    sampler = DistributedSampler(range(case.n), case.size, rank, **settings)
     sampler.set_epoch(case.epoch)
     return list(sampler)
 
 
-def arguments(case: Epoch, rank: int) -> tuple:
+def make_args(case: Epoch, rank: int) -> tuple:
     """The arguments of a call; from now on no sampler can be made in this process."""
     DistributedSampler.__init__ = refuse
     return (case.n, rank, case.size, *options(case))
@@ -130,32 +130,34 @@ def refuse(*_: Any, **__: Any) -> None:
     )
 
 
-EACH = "n // world_size if drop_last else -(-n // world_size)"
-DEALT = "[order[place % n] for place in range(each * world_size)]"
+SHARE_SIZE = "n // world_size if drop_last else -(-n // world_size)"
+DEALT_ORDER = "[order[place % n] for place in range(each * world_size)]"
 SHARE = "dealt[rank::world_size]"
 
 
-def extended_by(*samples: str) -> list[Edit]:
+def extend_order(*samples: str) -> list[Edit]:
     """Mistakes in what follows the order if it is too short."""
-    return [edit(DEALT, f"(order + {more})[: each * world_size]") for more in samples]
+    return [edit(DEALT_ORDER, f"(order + {more})[: each * world_size]") for more in samples]
 
 
-def if_drop_last(dealt: str) -> Edit:
+def if_drop_last(replacement: str) -> Edit:
     """A mistake in how the order is cut."""
-    return edit(DEALT, f"{dealt} if drop_last else {DEALT}")
+    return edit(DEALT_ORDER, f"{replacement} if drop_last else {DEALT_ORDER}")
 
 
-def own_parts_shuffled(obs: Observation) -> bool:
+def shuffles_own_part(obs: Observation) -> bool:
     """Whether each rank has the samples that it has without shuffling, in another order."""
-    plain = [by_sampler(obs.case._replace(shuffle=False), one.rank) for one in obs.all_ranks]
-    shuffled = obs.case.shuffle and obs.size > 1
-    return shuffled and [*map(sorted, returned_indices(obs))] == [*map(sorted, plain)]
+    unshuffled = [
+        by_sampler(obs.case._replace(shuffle=False), rank_obs.rank) for rank_obs in obs.all_ranks
+    ]
+    is_shuffled = obs.case.shuffle and obs.size > 1
+    return is_shuffled and [*map(sorted, returned_indices(obs))] == [*map(sorted, unshuffled)]
 
 
 CHECK = SingleProcessCheck(
     cases=cases,
     times=lambda case: case.size,
-    make_args=arguments,
+    make_args=make_args,
     call_text=call_text,
     comparisons=[
         A_LIST_OF_INT,
@@ -163,7 +165,7 @@ CHECK = SingleProcessCheck(
             expected=by_sampler,
             mistakes={
                 "Each rank has the samples that it has without shuffling, in another order. Which "
-                "of the rules comes first?": Pattern(own_parts_shuffled),
+                "of the rules comes first?": Pattern(shuffles_own_part),
                 **PATTERNS,
                 "Right so far, but too short. How long must the order be before it is "
                 "dealt?": Pattern(
@@ -188,12 +190,13 @@ CHECK = SingleProcessCheck(
             edit(SHARE, "dealt[::world_size]"),
         ],
         "Is it shuffled exactly when `shuffle` is True?": [
-            edit("if shuffle:", f"if {other}:") for other in ("False", "True", "not shuffle")
+            edit("if shuffle:", f"if {condition}:")
+            for condition in ("False", "True", "not shuffle")
         ],
         "The order is extended first and shuffled afterwards. Which of the rules comes first?": (
             edit(
                 "order = list(range(n))",
-                f"each = {EACH}\n    order = list(range(each * world_size))",
+                f"each = {SHARE_SIZE}\n    order = list(range(each * world_size))",
                 "randperm(n,",
                 "randperm(each * world_size,",
                 "order[place % n]",
@@ -201,12 +204,12 @@ CHECK = SingleProcessCheck(
             )
         ),
         "Not all ranks get equally many. What happens to the order before it is dealt?": [
-            *extended_by("[]"),
-            edit(DEALT, "order"),
+            *extend_order("[]"),
+            edit(DEALT_ORDER, "order"),
         ],
-        "drop_last is False, and yet samples are left out.": edit(EACH, "n // world_size"),
+        "drop_last is False, and yet samples are left out.": edit(SHARE_SIZE, "n // world_size"),
         "The order is extended, but not by its own beginning. Which sample comes again first, and "
-        "which one follows it?": extended_by(
+        "which one follows it?": extend_order(
             "order[n - -n % world_size :]",
             "order[::-1]",
             "order[-1:] * world_size",
@@ -224,7 +227,7 @@ CHECK = SingleProcessCheck(
         "Not all ranks get equally many. What does drop_last do to the order?": (
             if_drop_last("order")
         ),
-        "drop_last is True. Is the order extended then?": edit(EACH, "-(-n // world_size)"),
+        "drop_last is True. Is the order extended then?": edit(SHARE_SIZE, "-(-n // world_size)"),
         "The order has lost its beginning, not its end.": if_drop_last("order[n % world_size :]"),
         "Every rank leaves out one. Which ranks had one more than the others?": edit(
             SHARE, f"(order[rank::world_size][:-1] if drop_last and n % world_size else {SHARE})"

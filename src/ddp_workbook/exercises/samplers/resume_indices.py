@@ -74,7 +74,7 @@ def cases() -> list[Stop]:
     telling, short = [], []
     for size in (4, 3, 2, 1):
         settings = [(3, 20), (0, 0), (3, 5)]  # epoch, seed
-        telling += [Stop(size * (size + 2) + 2, *two, size + 1, size) for two in settings]
+        telling += [Stop(size * (size + 2) + 2, *pair, size + 1, size) for pair in settings]
         short += [Stop(n, 2, 7, done, size) for n in (5, 2, 1, 0) for done in range(n, -1, -1)]
     large = Stop(40_000, 1, 2**31, 39_990, 3)
     return [*telling, telling[0], large, *short]
@@ -95,7 +95,7 @@ def call_text(case: Stop) -> str:
     )
 
 
-def what_came(obs: Observation) -> str:
+def describe_result(obs: Observation) -> str:
     """The lists, which samples the epoch uses several times if it goes on so, and which never."""
     order = order_of(obs.case)
     times = Counter(order[: obs.case.done] + concatenated(returned_indices(obs)))
@@ -105,13 +105,15 @@ def what_came(obs: Observation) -> str:
     return f"{format_returned(obs)}\n{words}"
 
 
-def returns(*lists: str) -> list[Edit]:
+def returns(*replacements: str) -> list[Edit]:
     """Mistakes in what is returned of `order`."""
-    return [edit("order[done + rank :: world_size]", one) for one in lists]
+    return [edit("order[done + rank :: world_size]", replacement) for replacement in replacements]
 
 
-WHOLE = "order[rank::world_size]"  # what a rank had at the beginning of the epoch
-PADDED = "(order + order[: -n % world_size])[rank::world_size]"  # that, as the sampler gives it
+WHOLE_SHARE = "order[rank::world_size]"  # what a rank had at the beginning of the epoch
+PADDED_SHARE = (
+    "(order + order[: -n % world_size])[rank::world_size]"  # that, as the sampler gives it
+)
 SHARES = ("done // world_size", "-(-done // world_size)")  # of each rank in what is done
 CHECK = SingleProcessCheck(
     cases=cases,
@@ -141,7 +143,7 @@ CHECK = SingleProcessCheck(
             },
             hint="Strike out the samples that are done, and write a rank under each other "
             "one. What differs?",
-            actual=what_came,
+            actual=describe_result,
             required=format_expected,
         ),
     ],
@@ -154,14 +156,14 @@ CHECK = SingleProcessCheck(
             "list(range(n))[done + rank :: world_size]"
         ),
         "Every rank leaves out `done` samples of its own. Whose samples does `done` count?": (
-            returns(f"{WHOLE}[done:]")
+            returns(f"{WHOLE_SHARE}[done:]")
         ),
         "This is the whole epoch. What has been trained on before the stop?": returns(
-            WHOLE, PADDED
+            WHOLE_SHARE, PADDED_SHARE
         ),
         "The whole epoch was dealt, and each rank left out a share of its part. What if `done` is "
         "no multiple of the world size?": returns(
-            *[f"{own}[{share} :]" for own in (WHOLE, PADDED) for share in SHARES]
+            *[f"{own}[{share} :]" for own in (WHOLE_SHARE, PADDED_SHARE) for share in SHARES]
         ),
         "The dealing goes on as if nothing had happened. Which rank gets the first sample that is "
         "left?": returns("order[done + (rank - done) % world_size :: world_size]"),

@@ -77,32 +77,32 @@ NO_EPOCH = -1
 NO_RUN = ["no run"]
 
 
-def run_thrice(function: Any, data: range, epochs: int, batch_size: int, seed: int) -> dict:
+def call_three_times(function: Any, data: range, epochs: int, batch_size: int, seed: int) -> dict:
     """In a rank: what comes back, and whether torch's own generator was asked."""
     torch.rand(1)  # a state that no seed leads to
     before = torch.get_rng_state()
-    runs = [function(data, epochs, batch_size, one) for one in (seed, seed, seed + 1)]
-    return {"runs": runs, "drawn": not torch.equal(before, torch.get_rng_state())}
+    runs = [function(data, epochs, batch_size, run_seed) for run_seed in (seed, seed, seed + 1)]
+    return {"runs": runs, "state_changed": not torch.equal(before, torch.get_rng_state())}
 
 
 def wrong_run(obs: Observation) -> Any:
     """What the first run returned that has not a list of int for each epoch."""
     for run in obs.actual["runs"]:
-        right = ["a list of int"] * obs.case.epochs
-        if not isinstance(run, list | tuple) or [*map(type_of, run)] != right:
+        expected = ["a list of int"] * obs.case.epochs
+        if not isinstance(run, list | tuple) or [*map(type_of, run)] != expected:
             return run
     return NO_RUN
 
 
-def ranks_in(obs: Observation, epoch: int, run: int = 0) -> list[list[int]]:
+def samples_by_rank(obs: Observation, epoch: int, run: int = 0) -> list[list[int]]:
     """What each rank trained on in an epoch."""
-    return [one.actual["runs"][run][epoch] for one in obs.all_ranks]
+    return [rank_obs.actual["runs"][run][epoch] for rank_obs in obs.all_ranks]
 
 
 def in_text(obs: Observation, epoch: int, run: int = 0) -> str:
     """A line for each rank."""
-    each = enumerate(ranks_in(obs, epoch, run))
-    return "\n".join([f"epoch {epoch}:", *(f"rank {rank}: {in_words(own)}" for rank, own in each)])
+    ranks = enumerate(samples_by_rank(obs, epoch, run))
+    return "\n".join([f"epoch {epoch}:", *(f"rank {rank}: {in_words(own)}" for rank, own in ranks)])
 
 
 def share(obs: Observation) -> int:
@@ -110,59 +110,61 @@ def share(obs: Observation) -> int:
     return -(-obs.case.n // obs.size)
 
 
-def first(wrong: Callable[[Observation, int], Any]) -> Callable[[Observation], int]:
+def first_epoch(wrong: Callable[[Observation, int], Any]) -> Callable[[Observation], int]:
     """The first epoch that is wrong."""
     return lambda obs: next((e for e in range(obs.case.epochs) if wrong(obs, e)), NO_EPOCH)
 
 
-def unfair(obs: Observation, epoch: int) -> bool:
+def is_unfair(obs: Observation, epoch: int) -> bool:
     """Whether a sample is missing, or a rank has more or less than its share."""
-    ranks = ranks_in(obs, epoch)
-    everything = set().union(*ranks) == {*range(obs.case.n)}
-    return not everything or {*map(len, ranks)} != {share(obs)}
+    ranks = samples_by_rank(obs, epoch)
+    is_complete = set().union(*ranks) == {*range(obs.case.n)}
+    return not is_complete or {*map(len, ranks)} != {share(obs)}
 
 
-def ordered(obs: Observation, epoch: int) -> bool:
+def is_ordered(obs: Observation, epoch: int) -> bool:
     """Whether neighbours have stayed neighbours."""
-    steps = [b - a for own in ranks_in(obs, epoch) for a, b in pairwise(own)]
+    steps = [b - a for own in samples_by_rank(obs, epoch) for a, b in pairwise(own)]
     return max(map(steps.count, steps)) > 0.7 * len(steps)
 
 
-def same_parts(obs: Observation, epoch: int) -> bool:
+def has_same_parts(obs: Observation, epoch: int) -> bool:
     """Whether every rank has the samples that it had in epoch 0."""
-    parts = [[*map(set, ranks_in(obs, one))] for one in (0, epoch)]
+    parts = [[*map(set, samples_by_rank(obs, number))] for number in (0, epoch)]
     return epoch > 0 and obs.size > 1 and parts[0] == parts[1]
 
 
-def old(obs: Observation, epoch: int) -> bool:
+def is_old(obs: Observation, epoch: int) -> bool:
     """Whether there is no new order; of a few samples only one order is asked for."""
-    again = ranks_in(obs, epoch) in [ranks_in(obs, before) for before in range(epoch)]
-    return obs.case.n > 9 and (again or ordered(obs, epoch) or same_parts(obs, epoch))
+    is_repeat = samples_by_rank(obs, epoch) in [
+        samples_by_rank(obs, earlier) for earlier in range(epoch)
+    ]
+    return obs.case.n > 9 and (is_repeat or is_ordered(obs, epoch) or has_same_parts(obs, epoch))
 
 
 def same_with_another_seed(obs: Observation, epoch: int) -> bool:
     """Whether the next seed gives the same order; of a few samples it may."""
-    return obs.case.n > 9 and ranks_in(obs, epoch) == ranks_in(obs, epoch, 2)
+    return obs.case.n > 9 and samples_by_rank(obs, epoch) == samples_by_rank(obs, epoch, 2)
 
 
-def both(other: str, run: int) -> Callable[[Observation], str]:
+def in_both_runs(label: str, run: int) -> Callable[[Observation], str]:
     """The epoch that is wrong, in the first run and in another one."""
-    return lambda obs: f"{in_text(obs, obs.value)}\n{other}, {in_text(obs, obs.value, run)}"
+    return lambda obs: f"{in_text(obs, obs.value)}\n{label}, {in_text(obs, obs.value, run)}"
 
 
 def missing(obs: Observation) -> list[int]:
     """Samples on no rank, in the epoch that is wrong."""
-    return sorted({*range(obs.case.n)}.difference(*ranks_in(obs, obs.value)))
+    return sorted({*range(obs.case.n)}.difference(*samples_by_rank(obs, obs.value)))
 
 
 def lengths(obs: Observation) -> list[int]:
     """How many samples the ranks have in the epoch that is wrong, from the fewest to the most."""
-    return sorted(map(len, ranks_in(obs, obs.value)))
+    return sorted(map(len, samples_by_rank(obs, obs.value)))
 
 
-def alike(obs: Observation) -> bool:
+def are_alike(obs: Observation) -> bool:
     """Whether all ranks have the same samples in the epoch that is wrong."""
-    parts = [*map(sorted, ranks_in(obs, obs.value))]
+    parts = [*map(sorted, samples_by_rank(obs, obs.value))]
     return obs.size > 1 and parts == parts[:1] * obs.size
 
 
@@ -174,7 +176,7 @@ TYPE = Comparison(
     required=lambda obs: f"{obs.case.epochs} lists of int, one for each epoch",
 )
 FAIR = Comparison(
-    select=first(unfair),
+    select=first_epoch(is_unfair),
     expected=NO_EPOCH,
     mistakes={
         "What drops samples: the sampler, the loader with its last batch, or a loop that does not "
@@ -182,7 +184,7 @@ FAIR = Comparison(
             lambda obs: missing(obs) and lengths(obs)[0] < share(obs) >= lengths(obs)[-1]
         ),
         "All ranks have the same samples. What deals them out, and what tells it the "
-        "rank?": Pattern(alike),
+        "rank?": Pattern(are_alike),
         "Do all ranks deal from the same order, or does each rank make its own?": Pattern(missing),
     },
     hint="How many samples does each rank get, and what is added to make the ranks equal?",
@@ -190,40 +192,45 @@ FAIR = Comparison(
     required=lambda obs: f"all samples, on each rank {share(obs)}",
 )
 NEW = Comparison(
-    select=first(old),
+    select=first_epoch(is_old),
     expected=NO_EPOCH,
     mistakes={
         "Neighbours stay neighbours. What should shuffle the samples?": Pattern(
-            lambda obs: ordered(obs, obs.value)
+            lambda obs: is_ordered(obs, obs.value)
         ),
         "A rank's samples are always the same ones. Which comes first, shuffling or "
         "dealing?": Pattern(
-            lambda obs: same_parts(obs, obs.value) and ranks_in(obs, obs.value) != ranks_in(obs, 0)
+            lambda obs: (
+                has_same_parts(obs, obs.value)
+                and samples_by_rank(obs, obs.value) != samples_by_rank(obs, 0)
+            )
         ),
     },
     hint="An order comes again. What makes an epoch different from the one before, and when "
     "is it told?",
-    actual=lambda obs: "\n".join(in_text(obs, one) for one in sorted({0, obs.value})),
+    actual=lambda obs: "\n".join(in_text(obs, epoch) for epoch in sorted({0, obs.value})),
     required="in each epoch a new random order of all samples, dealt to the ranks",
 )
 SAME_CALL = Comparison(
-    select=first(lambda obs, epoch: ranks_in(obs, epoch) != ranks_in(obs, epoch, 1)),
+    select=first_epoch(
+        lambda obs, epoch: samples_by_rank(obs, epoch) != samples_by_rank(obs, epoch, 1)
+    ),
     expected=NO_EPOCH,
     hint="The same call gives other orders. What else, besides seed, decides them: chance, or "
     "something that is kept from the call before?",
-    actual=both("the same call again", 1),
+    actual=in_both_runs("the same call again", 1),
     required="the same lists from the same call",
 )
 OTHER_SEED = Comparison(
-    select=first(same_with_another_seed),
+    select=first_epoch(same_with_another_seed),
     expected=NO_EPOCH,
     hint="Both seeds give the same order in this epoch. Where is seed used, and how are seed "
     "and epoch combined?",
-    actual=both("with seed + 1", 2),
+    actual=in_both_runs("with seed + 1", 2),
     required="another order from another seed",
 )
 STATE = Comparison(
-    select=lambda obs: obs.actual["drawn"],
+    select=lambda obs: obs.actual["state_changed"],
     expected=False,
     hint="What draws from torch's own generator here, or seeds it: your lines, or the loader? "
     "Which argument gives the loader another one?",
@@ -234,7 +241,7 @@ CHECK = DistributedCheck(
     # no share of 23 is a multiple of 5; 24 divides by all; 3 are fewer than four ranks
     cases=lambda size: [Training(23, 4, 5, 5), Training(24, 4, 6, 0), Training(3, 2, 2, 8)],
     make_args=lambda case: (range(case.n), case.epochs, case.batch_size, case.seed),
-    caller=run_thrice,
+    caller=call_three_times,
     call_text=lambda case: (
         f"shuffled_every_epoch(dataset of {case.n}, epochs={case.epochs}, "
         f"batch_size={case.batch_size}, seed={case.seed})"

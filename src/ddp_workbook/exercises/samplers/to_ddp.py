@@ -37,7 +37,8 @@ HINTS = [
     "have, and which does DDP have?",
 ]
 ROWS, BATCHES, EPOCHS, STEPS = 60, (24, 24, 12), 3, 9
-NAMES, BEGIN = ["weight", "bias"], torch.linspace(-1, 1, 8)  # rank 0's model; rank 1's is twice it
+NAMES = ["weight", "bias"]
+INITIAL_WEIGHTS = torch.linspace(-1, 1, 8)  # rank 0's model; rank 1's is twice it
 EVERY_EPOCH = [f"epoch {number}" for number in range(EPOCHS)]
 ROW = torch.arange(ROWS)
 IMAGES = torch.stack([ROW / ROWS, ROW * 7 % 11 / 11, ROW * 5 % 13 / 13], dim=1)
@@ -80,42 +81,45 @@ def make_args(_: int, rank: int) -> tuple:
     """The arguments of the call: rank 1's model is twice that of rank 0, and so on."""
     torch.manual_seed(100 + rank)
     model = nn.Linear(3, 2)
-    nn.utils.vector_to_parameters(BEGIN * (rank + 1), model.parameters())
+    nn.utils.vector_to_parameters(INITIAL_WEIGHTS * (rank + 1), model.parameters())
     return TensorDataset(IMAGES, LABELS), lambda: deepcopy(model), EPOCHS, BATCHES[0]
 
 
-def watched(function: Callable, *arguments: Any) -> dict:
+def call_and_observe(function: Callable, *arguments: Any) -> dict:
     """What comes back, the rows of each step, and the DDP that each step went through."""
     forwards: list[tuple] = []  # (module, args, kwargs, output)
-    hook = register_module_forward_hook(lambda *one: forwards.append(one), with_kwargs=True)
+    hook = register_module_forward_hook(lambda *call: forwards.append(call), with_kwargs=True)
     try:
         answer = function(*arguments)
     finally:
         hook.remove()
-    calls = [one for one in forwards if one[-1].requires_grad]
+    calls = [call for call in forwards if call[-1].requires_grad]
     batches = [[*a, *k.values()][0] for module, a, k, _ in calls if isinstance(module, nn.Linear)]
-    right_kind = isinstance(answer, dict) and all(isinstance(v, Tensor) for v in answer.values())
-    names = list(answer) if right_kind else None
+    has_tensors = isinstance(answer, dict) and all(isinstance(v, Tensor) for v in answer.values())
+    names = list(answer) if has_tensors else None
     return {
-        "taken": [(images[:, 0] * ROWS).round().int().tolist() for images in batches],
+        "batches": [(images[:, 0] * ROWS).round().int().tolist() for images in batches],
         "ddp": [id(module) for module, *_ in calls if isinstance(module, DistributedDataParallel)],
         "returned": in_words(answer) if names is None else f"a dict with {names}",
-        "weights": [answer[one].detach().cpu().flatten() for one in NAMES if names == NAMES],
+        "weights": [answer[name].detach().cpu().flatten() for name in NAMES if names == NAMES],
     }
 
 
 def rows(obs: Observation) -> list[int]:
     """All rows that this rank has taken, in order."""
-    return [row for batch in obs.actual["taken"] for row in batch]
+    return [row for batch in obs.actual["batches"] for row in batch]
 
 
-def what_is_wrong(obs: Observation) -> dict[str, str]:
+def epoch_errors(obs: Observation) -> dict[str, str]:
     """What is wrong with the rows of each epoch; "" if nothing is."""
-    if obs.size > 1 and all(rows(one) == rows(obs) for one in obs.all_ranks):
+    if obs.size > 1 and all(rows(rank_obs) == rows(obs) for rank_obs in obs.all_ranks):
         return dict.fromkeys(EVERY_EPOCH, "has the same rows on all ranks")
-    cut = ROWS // obs.size
-    epochs = [[rows(one)[i * cut :][:cut] for one in obs.all_ranks] for i in range(EPOCHS)]
-    wrong = []
+    epoch_rows = ROWS // obs.size
+    epochs = [
+        [rows(rank_obs)[i * epoch_rows :][:epoch_rows] for rank_obs in obs.all_ranks]
+        for i in range(EPOCHS)
+    ]
+    errors = []
     for i, parts in enumerate(epochs):
         kinds = {
             "has some rows on no rank": len(set().union(*parts)) < ROWS,
@@ -125,8 +129,8 @@ def what_is_wrong(obs: Observation) -> dict[str, str]:
             and obs.size > 1
             and set(parts[0]) == set(epochs[0][0]),
         }
-        wrong.append(next((kind for kind, holds in kinds.items() if holds), ""))
-    return dict(zip(EVERY_EPOCH, wrong, strict=True))
+        errors.append(next((kind for kind, holds in kinds.items() if holds), ""))
+    return dict(zip(EVERY_EPOCH, errors, strict=True))
 
 
 def through_ddp(obs: Observation) -> tuple[int, int, float]:
@@ -134,9 +138,9 @@ def through_ddp(obs: Observation) -> tuple[int, int, float]:
 
     Whole numbers do not count: find_unused_parameters=True sends a map of what was used.
     """
-    reduced = [row for row in obs.communication if row["op"] == "all_reduce"]
-    sent = sum(row["bytes"] for row in reduced if "float" in str(row["dtype"]))
-    return len(obs.actual["ddp"]), len(set(obs.actual["ddp"])), sent / STEPS
+    reductions = [row for row in obs.communication if row["op"] == "all_reduce"]
+    total_bytes = sum(row["bytes"] for row in reductions if "float" in str(row["dtype"]))
+    return len(obs.actual["ddp"]), len(set(obs.actual["ddp"])), total_bytes / STEPS
 
 
 def flat(obs: Observation) -> Tensor:
@@ -145,10 +149,10 @@ def flat(obs: Observation) -> Tensor:
 
 
 @cache
-def trained_on(batches: tuple[tuple[int, ...], ...]) -> Tensor:
+def weights_after(batches: tuple[tuple[int, ...], ...]) -> Tensor:
     """The weights that one process gets from batches with these rows."""
     model = nn.utils.skip_init(nn.Linear, 3, 2)
-    nn.utils.vector_to_parameters(BEGIN.clone(), model.parameters())
+    nn.utils.vector_to_parameters(INITIAL_WEIGHTS.clone(), model.parameters())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
     for batch in map(list, batches):
         optimizer.zero_grad()
@@ -157,14 +161,14 @@ def trained_on(batches: tuple[tuple[int, ...], ...]) -> Tensor:
     return nn.utils.parameters_to_vector(model.parameters()).detach()
 
 
-def in_one_process(obs: Observation) -> Tensor:
+def single_process_weights(obs: Observation) -> Tensor:
     """The weights that one process gets from the batches that the ranks took."""
-    steps = zip(*(one.actual["taken"] for one in obs.all_ranks), strict=True)
-    return trained_on(tuple(tuple(chain(*parts)) for parts in steps))
+    steps = zip(*(rank_obs.actual["batches"] for rank_obs in obs.all_ranks), strict=True)
+    return weights_after(tuple(tuple(chain(*parts)) for parts in steps))
 
 
-STEPS_OF_ROWS = Comparison(
-    select=lambda obs: [len(batch) for batch in obs.actual["taken"]],
+BATCH_SIZES = Comparison(
+    select=lambda obs: [len(batch) for batch in obs.actual["batches"]],
     expected=lambda size: EPOCHS * [batch // size for batch in BATCHES],
     mistakes={
         "Too many rows. DDP deals out no rows: what does, and how often?": Pattern(
@@ -178,8 +182,8 @@ STEPS_OF_ROWS = Comparison(
     ),
 )
 
-DEALT_OUT = Comparison(
-    select=what_is_wrong,
+ROWS_DEALT = Comparison(
+    select=epoch_errors,
     expected=dict.fromkeys(EVERY_EPOCH, ""),
     hint="Write down which rows each rank took in an epoch. Do all ranks together have one "
     "new order, and does each take its own part of it?",
@@ -197,10 +201,12 @@ THROUGH_DDP = Comparison(
         s.rank, *s.value
     ),
     required=f"{STEPS} batches through 1 DDP, all_reduce: 32 bytes a step, which are the gradients",
-    equal=lambda one, other: one[:2] == other[:2] and abs(one[2] - other[2]) < 0.1,
+    equal=lambda actual, expected: (
+        actual[:2] == expected[:2] and abs(actual[2] - expected[2]) < 0.1
+    ),
 )
 
-RETURNED = Comparison(
+RESULT = Comparison(
     select=lambda obs: obs.actual["returned"],
     expected=f"a dict with {NAMES}",
     hint="What did the given loop return, and does every rank return it?",
@@ -208,15 +214,15 @@ RETURNED = Comparison(
 )
 
 WEIGHTS = Comparison(
-    select=lambda obs: flat(obs) - in_one_process(obs),
+    select=lambda obs: flat(obs) - single_process_weights(obs),
     expected=torch.zeros(8),
     hint="The rows are right. Compare the rest with the loop of one process.",
     actual=lambda s: f"weight and bias {in_words(flat(s))} on rank {s.rank}",
-    required=lambda s: f"{in_words(in_one_process(s))} on every rank, as in one process",
-    equal=lambda one, other: torch.allclose(one, other, atol=1e-4),
+    required=lambda s: f"{in_words(single_process_weights(s))} on every rank, as in one process",
+    equal=lambda actual, expected: torch.allclose(actual, expected, atol=1e-4),
 )
 
-SAMPLER, TOLD = "DistributedSampler(dataset)", "        sampler.set_epoch(epoch)"
+SAMPLER, SET_EPOCH = "DistributedSampler(dataset)", "        sampler.set_epoch(epoch)"
 DDP, LOSS = "ddp = DistributedDataParallel(model)", "cross_entropy(ddp(images)"
 BY_HAND = """loss.backward()
             for parameter in model.parameters():
@@ -229,8 +235,8 @@ CHECK = DistributedCheck(
     call_text=f"to_ddp(dataset of {ROWS} rows, make_model, epochs={EPOCHS}, "
     f"batch_size={BATCHES[0]})",
     make_args=make_args,
-    caller=watched,
-    comparisons=[STEPS_OF_ROWS, DEALT_OUT, THROUGH_DDP, RETURNED, WEIGHTS],
+    caller=call_and_observe,
+    comparisons=[BATCH_SIZES, ROWS_DEALT, THROUGH_DDP, RESULT, WEIGHTS],
     mistakes={
         "Do all epochs run, each to its last batch?": [
             edit("sampler=sampler", "sampler=sampler, drop_last=True"),
@@ -250,7 +256,7 @@ CHECK = DistributedCheck(
             SAMPLER, "DistributedSampler(dataset, shuffle=False)"
         ),
         "Is the sampler told which epoch it is, and before the rows are taken?": [
-            edit(TOLD, "", "optimizer.step()", f"optimizer.step()\n{TOLD}"),
+            edit(SET_EPOCH, "", "optimizer.step()", f"optimizer.step()\n{SET_EPOCH}"),
             edit("set_epoch(epoch)", "set_epoch(0)"),
         ],
         "Which comes first, shuffling or dealing?": edit(
@@ -258,7 +264,7 @@ CHECK = DistributedCheck(
             "range(dist.get_rank(), len(dataset), dist.get_world_size())",
             "DataLoader(dataset, share, sampler=sampler)",
             "DataLoader(torch.utils.data.Subset(dataset, sampler), share, shuffle=True)",
-            TOLD,
+            SET_EPOCH,
             "",
         ),
         "The averaging is done by hand. DDP does that, and makes all ranks start alike.": [
@@ -272,7 +278,7 @@ CHECK = DistributedCheck(
             LOSS, "cross_entropy(model(images)"
         ),
         "One DDP is enough. Each new one broadcasts all weights.": [
-            edit(DDP, "", TOLD, f"        {DDP}\n{TOLD}"),
+            edit(DDP, "", SET_EPOCH, f"        {DDP}\n{SET_EPOCH}"),
             edit(DDP, "", LOSS, "cross_entropy(DistributedDataParallel(model)(images)"),
         ],
         "Into which model can weights with such names be loaded?": edit(

@@ -47,7 +47,7 @@ CASES = [
 ITEM = "total.item() / dist.get_world_size()"
 
 
-def of_all(result: str) -> Edit:
+def gather_and_return(result: str) -> Edit:
     """A mistake in what is made of the gathered `values`."""
     return body(f"""
         parts = [torch.zeros(()) for _ in range(dist.get_world_size())]
@@ -57,12 +57,12 @@ def of_all(result: str) -> Edit:
     """)
 
 
-def with_its_kind(value: object) -> str:
+def in_words_with_type(value: object) -> str:
     """A tensor with its name; everything else as usual."""
     return f"tensor({in_words(value)})" if isinstance(value, torch.Tensor) else in_words(value)
 
 
-def as_on_rank_0(obs: Observation) -> bool:
+def equals_rank_0(obs: Observation) -> bool:
     """Whether a rank has the number that rank 0 has, bit for bit; nan equals nan."""
     here, there = float(obs.actual), float(obs.all_ranks[0].actual)
     return here == there or (math.isnan(here) and math.isnan(there))
@@ -75,10 +75,10 @@ CHECK = DistributedCheck(
         Comparison(
             expected=lambda values: sum(values) / len(values),
             hint="Which of the ranks' numbers are in your result, and how often?",
-            show=with_its_kind,
+            show=in_words_with_type,
         ),
         Comparison(
-            select=as_on_rank_0,
+            select=equals_rank_0,
             expected=True,
             hint="Do all ranks add in the same order? The last digits of a sum depend on it.",
             actual=lambda obs: (
@@ -115,17 +115,17 @@ CHECK = DistributedCheck(
             "all_reduce(total)", "broadcast(total, dist.get_world_size() - 1)", ITEM, "total.item()"
         ),
         "This is a number from the middle. Which of the ranks' numbers does a mean add up?": [
-            of_all("(values.min() + values.max()).item() / 2"),
-            of_all("values.quantile(0.5).item()"),
-            of_all("values.median().item()"),
+            gather_and_return("(values.min() + values.max()).item() / 2"),
+            gather_and_return("values.quantile(0.5).item()"),
+            gather_and_return("values.median().item()"),
         ],
         "A nan counts as 0 here, or is left out. What is the sum if one of the numbers is nan?": [
-            of_all("values.nan_to_num(0).mean().item()"),
-            of_all("values.nanmean().item()"),
+            gather_and_return("values.nan_to_num(0).mean().item()"),
+            gather_and_return("values.nanmean().item()"),
         ],
         "Which line drops the fractions, or rounds to a whole number?": [
-            of_all("values.trunc().mean().item()"),
-            of_all("values.mean().trunc().item()"),
+            gather_and_return("values.trunc().mean().item()"),
+            gather_and_return("values.mean().trunc().item()"),
         ],
     },
     errors={

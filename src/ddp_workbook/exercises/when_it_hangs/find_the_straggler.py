@@ -63,26 +63,34 @@ class Run(NamedTuple):
 
     what: str
     ranks: int
-    late: int | None
+    late_rank: int | None
     steps: tuple[int, ...]  # in which that rank is late
     clocks: tuple[float, ...] = (7200.5, 0.0)  # seconds, by host
-    by: float = 0.05  # seconds
-    message: float = 0.003
-    of: int = 6  # steps in all
+    delay_s: float = 0.05
+    message_s: float = 0.003
+    num_steps: int = 6
 
 
 CASES = [
     Run("rank 2 is late in steps 1 and 4", 4, 2, (1, 4)),
     Run("rank 0 is late in every step", 4, 0, tuple(range(6)), (-50.25, 0.0)),
-    Run("rank 3 is late in step 0 alone", 4, 3, (0,), by=2.5),
+    Run("rank 3 is late in step 0 alone", 4, 3, (0,), delay_s=2.5),
     Run("nobody is late", 4, None, ()),
     Run("rank 1 is late in step 0 and in the last", 4, 1, (0, 5), (3600.0, 0.0)),
-    Run("nobody is late, and the messages are slow", 4, None, (), (0.0, 0.4), message=0.3),
-    Run("rank 3 is late by 15 ms in every step", 4, 3, tuple(range(6)), by=0.015, message=0.2),
-    Run("rank 1 of two is late in the last step", 2, 1, (3,), (12.0,), of=4),
+    Run("nobody is late, and the messages are slow", 4, None, (), (0.0, 0.4), message_s=0.3),
+    Run(
+        "rank 3 is late by 15 ms in every step", 4, 3, tuple(range(6)), delay_s=0.015, message_s=0.2
+    ),
+    Run("rank 1 of two is late in the last step", 2, 1, (3,), (12.0,), num_steps=4),
     Run("rank 5 of six is late in step 2 alone", 6, 5, (2,), (0.0, 900.0, -900.0)),
     Run(
-        "rank 0 of two is late in step 0 alone, by half a second", 2, 0, (0,), (9.0,), by=0.5, of=3
+        "rank 0 of two is late in step 0 alone, by half a second",
+        2,
+        0,
+        (0,),
+        (9.0,),
+        delay_s=0.5,
+        num_steps=3,
     ),
     Run("rank 1 is late in all steps but the first", 3, 1, (1, 2, 3, 4, 5)),
 ]
@@ -93,54 +101,54 @@ def make_args(case: Run) -> tuple[list[list[tuple[float, float]]]]:
     noise = random.Random(case.what)
     times: list[list[tuple[float, float]]] = [[] for _ in range(case.ranks)]
     begin = 100.0
-    for step in range(case.of):
-        computes = 0.25 + 0.1 * (step % 3)  # the same on all ranks: steps are not equally long
-        entered = [begin + computes + noise.uniform(0, 0.002) for _ in times]
-        if case.late is not None and step in case.steps:
-            entered[case.late] += case.by
-        begin = max(entered) + case.message * (1 + step % 2)
+    for step in range(case.num_steps):
+        compute_s = 0.25 + 0.1 * (step % 3)  # the same on all ranks: steps are not equally long
+        entry_times = [begin + compute_s + noise.uniform(0, 0.002) for _ in times]
+        if case.late_rank is not None and step in case.steps:
+            entry_times[case.late_rank] += case.delay_s
+        begin = max(entry_times) + case.message_s * (1 + step % 2)
         for rank, own in enumerate(times):
             clock = case.clocks[rank // 2]
-            own.append((entered[rank] + clock, begin + noise.uniform(0, 0.0005) + clock))
+            own.append((entry_times[rank] + clock, begin + noise.uniform(0, 0.0005) + clock))
     return (times,)
 
 
 def expected(case: Run) -> tuple[int, str] | None:
     """What the case was made of."""
-    if case.late is None:
+    if case.late_rank is None:
         return None
     steps = [*case.steps]
-    when = "always" if len(steps) == case.of else "first" if steps == [0] else "sometimes"
-    return case.late, when
+    when = "always" if len(steps) == case.num_steps else "first" if steps == [0] else "sometimes"
+    return case.late_rank, when
 
 
-def form(returned: Any) -> str:
+def form_error(returned: Any) -> str:
     """Whether it can be read as a rank and a word; "" if it can."""
     if returned is None:
         return ""
     if not (isinstance(returned, tuple | list) and len(returned) == 2):
         return in_words(returned)
     rank, when = returned
-    known = isinstance(when, str) and when in ("always", "first", "sometimes")
-    return "" if is_index(rank) and known else in_words(returned)
+    is_known = isinstance(when, str) and when in ("always", "first", "sometimes")
+    return "" if is_index(rank) and is_known else in_words(returned)
 
 
-def who(returned: Any) -> Any:
+def rank_of(returned: Any) -> Any:
     """The rank alone."""
     return returned and int(returned[0])
 
 
-def waits(case: Run) -> str:
+def describe_waits(case: Run) -> str:
     """How long the ranks have waited in the step that shows it best, in milliseconds."""
     step = case.steps[0] if case.steps else 0
     [times] = make_args(case)
-    each = [f"{1000 * (own[step][1] - own[step][0]):.0f}" for own in times]
-    return f"in step {step}, ranks 0 to {len(each) - 1} waited {', '.join(each)} ms"
+    wait_texts = [f"{1000 * (own[step][1] - own[step][0]):.0f}" for own in times]
+    return f"in step {step}, ranks 0 to {len(wait_texts) - 1} waited {', '.join(wait_texts)} ms"
 
 
-WAITS, FAR = "left - entered for", "second - shortest >= 0.01"
+OWN_WAIT, IS_LATE = "left - entered for", "second - shortest >= 0.01"
 FORM = Comparison(
-    select=lambda obs: form(obs.actual),
+    select=lambda obs: form_error(obs.actual),
     expected="",
     hint="Which of your lines makes the pair of a rank and a word, and is the word one of the "
     "three?",
@@ -149,8 +157,8 @@ FORM = Comparison(
     show=str,
 )
 WHO = Comparison(
-    select=lambda obs: who(obs.actual),
-    expected=lambda case: case.late,
+    select=lambda obs: rank_of(obs.actual),
+    expected=lambda case: case.late_rank,
     mistakes={
         "Somebody is late, and None came back. By how much does the shortest wait differ from the "
         "second shortest?": Pattern(lambda obs: obs.value is None),
@@ -162,15 +170,15 @@ WHO = Comparison(
     "all others wait for it?",
     actual=lambda obs: "None" if obs.value is None else f"rank {obs.value}",
     required=lambda obs: (
-        f"{'None' if obs.expected is None else f'rank {obs.expected}'}; {waits(obs.case)}"
+        f"{'None' if obs.expected is None else f'rank {obs.expected}'}; {describe_waits(obs.case)}"
     ),
 )
 
 
-def when_words(obs: Observation) -> str:
+def describe_steps(obs: Observation) -> str:
     """In which steps the rank is late."""
     steps = ", ".join(map(str, obs.case.steps))
-    return f'"{obs.expected}": late in step {steps} of {obs.case.of}'
+    return f'"{obs.expected}": late in step {steps} of {obs.case.num_steps}'
 
 
 WHEN = Comparison(
@@ -178,23 +186,25 @@ WHEN = Comparison(
     expected=lambda case: (expected(case) or [None, None])[1],
     hint="List the steps in which this rank is late. Which of the three words fits the list?",
     actual='"{value}"',
-    required=when_words,
+    required=describe_steps,
     show=str,
 )
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=make_args,
-    call_text=lambda case: f"find_the_straggler(times of {case.ranks} ranks, {case.of} steps each)",
+    call_text=lambda case: (
+        f"find_the_straggler(times of {case.ranks} ranks, {case.num_steps} steps each)"
+    ),
     comparisons=[FORM, WHO, WHEN],
     mistakes={
         "This rank waits longest, so it came first. Whom does it wait for?": [
             edit("shortest, second = sorted(of_all)[:2]", "second, shortest = sorted(of_all)[-2:]")
-            + edit(FAR, "shortest - second >= 0.01"),
+            + edit(IS_LATE, "shortest - second >= 0.01"),
             edit("of_all.index(shortest)", "of_all.index(max(of_all))"),
         ],
         "Two hosts have two clocks. Does it mean anything which of their times is later?": [
-            edit(WAITS, "-entered for"),
-            edit(WAITS, "-left for"),
+            edit(OWN_WAIT, "-entered for"),
+            edit(OWN_WAIT, "-left for"),
         ],
         "The time from one all-reduce to the next is the same on all ranks: whoever waits is late "
         "for the next one, too. Which part of it differs?": body("""
@@ -202,7 +212,7 @@ CHECK = SingleProcessCheck(
             return took.index(max(took)), "always"
         """),
         "All ranks wait while the message is on its way. How does a rank that is late differ from "
-        "the others, in the same step?": edit(FAR, "shortest < 0.01"),
+        "the others, in the same step?": edit(IS_LATE, "shortest < 0.01"),
         "Only step 0 was looked at. In which steps is it late?": edit(
             "if second", "if step == 0 and second"
         ),

@@ -96,7 +96,10 @@ def expected(case: Run) -> list[float]:
     return losses
 
 
-SHARD, MADE = "fully_shard(model)\n", "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n"
+SHARD, MAKE_OPTIMIZER = (
+    "fully_shard(model)\n",
+    "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n",
+)
 CHECK = DistributedCheck(
     cases=cases,
     call_text=lambda case: (
@@ -125,7 +128,7 @@ CHECK = DistributedCheck(
     ],
     mistakes={
         "The loss stays where it was: no step changes the model. Whose parameters does the "
-        "optimizer hold?": edit(f"{SHARD}    {MADE}", f"{MADE}    {SHARD}"),
+        "optimizer hold?": edit(f"{SHARD}    {MAKE_OPTIMIZER}", f"{MAKE_OPTIMIZER}    {SHARD}"),
         "Gradients of earlier batches are still in it. Where do they end?": edit(
             "        optimizer.zero_grad()\n", ""
         ),

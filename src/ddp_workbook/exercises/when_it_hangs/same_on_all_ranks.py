@@ -46,7 +46,7 @@ def same_on_all_ranks(tensors: list[Tensor]) -> list[int]:
     ### END SOLUTION
 
 
-class Differ(NamedTuple):
+class Difference(NamedTuple):
     """One call: what is done to the tensors of some ranks, of so many."""
 
     what: str
@@ -56,32 +56,32 @@ class Differ(NamedTuple):
 
 
 CASES = [
-    Differ("nothing", ()),
-    Differ("one number is larger by one bit", (2,)),
-    Differ("two numbers differ, and their sum does not", (1, 3)),
-    Differ("two rows have changed places", (3,)),
-    Differ("two tensors have changed places", (1,)),
-    Differ("a zero is -0.0", (1, 2)),
-    Differ("one number is larger by one bit", (1,), torch.bfloat16),
-    Differ("one number is larger by one bit", (0,)),
-    Differ("one number is larger by 2 ** 40", (2, 3), torch.int64),
-    Differ("nothing", (), torch.bfloat16),
+    Difference("nothing", ()),
+    Difference("one number is larger by one bit", (2,)),
+    Difference("two numbers differ, and their sum does not", (1, 3)),
+    Difference("two rows have changed places", (3,)),
+    Difference("two tensors have changed places", (1,)),
+    Difference("a zero is -0.0", (1, 2)),
+    Difference("one number is larger by one bit", (1,), torch.bfloat16),
+    Difference("one number is larger by one bit", (0,)),
+    Difference("one number is larger by 2 ** 40", (2, 3), torch.int64),
+    Difference("nothing", (), torch.bfloat16),
 ]
 
 
-def cases(size: int) -> list[Differ]:
+def cases(size: int) -> list[Difference]:
     """The calls at this world size."""
-    known = range(size)
+    existing = range(size)
     return [
-        case._replace(ranks=tuple(rank for rank in case.ranks if rank in known), size=size)
+        case._replace(ranks=tuple(rank for rank in case.ranks if rank in existing), size=size)
         for case in CASES
     ]
 
 
-def tensors_of(case: Differ, rank: int) -> list[Tensor]:
+def tensors_of(case: Difference, rank: int) -> list[Tensor]:
     """A rank's tensors: one is a view that is not contiguous, one holds a nan if it can."""
-    counted = torch.arange(48).reshape(6, 8)
-    first, second = (counted * 3 - 40).to(case.dtype).T, (counted + 1000).to(case.dtype).T
+    numbers = torch.arange(48).reshape(6, 8)
+    first, second = (numbers * 3 - 40).to(case.dtype).T, (numbers + 1000).to(case.dtype).T
     if case.dtype.is_floating_point:
         second[0, 0] = math.nan
         second[0, 1] = 0.0
@@ -89,8 +89,8 @@ def tensors_of(case: Differ, rank: int) -> list[Tensor]:
         return [first, second]
     first, second = first.clone(), second.clone()
     if "one bit" in case.what:
-        whole = torch.int32 if case.dtype is torch.float32 else torch.int16
-        first.view(whole)[3, 2] += 1
+        int_dtype = torch.int32 if case.dtype is torch.float32 else torch.int16
+        first.view(int_dtype)[3, 2] += 1
     elif "2 **" in case.what:
         first[3, 2] += 2**40
     elif "their sum" in case.what:
@@ -105,12 +105,12 @@ def tensors_of(case: Differ, rank: int) -> list[Tensor]:
     return [first, second]
 
 
-def expected(case: Differ) -> list[int]:
+def expected(case: Difference) -> list[int]:
     """The ranks that differ from rank 0."""
     return [rank for rank in range(case.size) if (rank in case.ranks) != (0 in case.ranks)]
 
 
-def said(case: Differ) -> str:
+def call_text(case: Difference) -> str:
     """The call, in words."""
     who = f" on ranks {in_words([*case.ranks])}" if case.ranks else ""
     return f"same_on_all_ranks(tensors), two of {case.dtype}: {case.what}{who}"
@@ -119,10 +119,10 @@ def said(case: Differ) -> str:
 BITS = "tensor.contiguous().view(-1).view(torch.uint8)"
 CRC = "zlib.crc32(bits.numpy(), total)"
 OWN = "own = torch.tensor([total])"
-COMPARED = "one != everyone[0]"
+DIFFERS = "one != everyone[0]"
 CHECK = DistributedCheck(
     cases=cases,
-    call_text=said,
+    call_text=call_text,
     make_args=lambda case, rank: (tensors_of(case, rank),),
     comparisons=[
         Comparison(
@@ -153,10 +153,10 @@ CHECK = DistributedCheck(
             CRC, "total ^ zlib.crc32(bits.numpy())"
         ),
         "This rank compares with its neighbour. With whom should all compare?": edit(
-            COMPARED, "one != everyone[rank - 1]"
+            DIFFERS, "one != everyone[rank - 1]"
         ),
         "Every rank gives an answer of its own here. Whose tensors should all compare with?": edit(
-            COMPARED, "one != own"
+            DIFFERS, "one != own"
         ),
         "Numbers are equal, and their bits are not. What do you hash?": edit(
             BITS, "(tensor + 0).contiguous().view(-1).view(torch.uint8)"

@@ -87,8 +87,8 @@ def who_is_missing(
     ### END SOLUTION
 
 
-RECORDED = Path(__file__).parents[4] / "data" / "when_it_hangs" / "dumps.json"
-RIGHT: dict[str, Any] = {  # job -> who is missing, in which call, from which line
+DUMPS_FILE = Path(__file__).parents[4] / "data" / "when_it_hangs" / "dumps.json"
+ANSWERS: dict[str, Any] = {  # job -> who is missing, in which call, from which line
     "ahead": ([3], "broadcast", 52),
     "leaves_early": ([2], "all_reduce", 44),
     "another_call": ([0], "all_reduce", 61),
@@ -100,51 +100,51 @@ RIGHT: dict[str, Any] = {  # job -> who is missing, in which call, from which li
 
 
 @cache
-def recorded() -> dict[str, dict]:
+def read_dumps() -> dict[str, dict]:
     """By job, its groups and dumps."""
-    return {one["job"]: one for one in json.loads(RECORDED.read_text("utf-8"))}
+    return {job["job"]: job for job in json.loads(DUMPS_FILE.read_text("utf-8"))}
 
 
 def make_args(job: str) -> tuple[list[list[dict]], dict[str, list[int]]]:
     """The dumps of a job, and its groups."""
-    return recorded()[job]["dumps"], recorded()[job]["groups"]
+    return read_dumps()[job]["dumps"], read_dumps()[job]["groups"]
 
 
-def said(job: str) -> str:
+def call_text(job: str) -> str:
     """The call, with the last three entries of each rank."""
     rows = []
     for rank, entries in enumerate(make_args(job)[0]):
-        each = [f"{e['process_group'][0]}:{e['profiling_name'][5:]}" for e in entries[-3:]]
-        more = "… " * (len(entries) > 3)
-        waits = " (waits)" * (not entries[-1]["retired"])
-        rows.append(f"rank {rank}, {len(entries)} entries: {more}{', '.join(each)}{waits}")
+        call_texts = [f"{e['process_group'][0]}:{e['profiling_name'][5:]}" for e in entries[-3:]]
+        more = "… " if len(entries) > 3 else ""
+        waits = "" if entries[-1]["retired"] else " (waits)"
+        rows.append(f"rank {rank}, {len(entries)} entries: {more}{', '.join(call_texts)}{waits}")
     return "\n".join(["who_is_missing(dumps, groups), group:call", *rows])
 
 
-def form(returned: Any) -> str:
+def form_error(returned: Any) -> str:
     """What came back if it is neither None nor three such things; else ""."""
     if returned is None:
         return ""
     if not isinstance(returned, tuple | list) or len(returned) != 3:
         return in_words(returned)
     ranks, call, line = returned
-    listed = isinstance(ranks, tuple | list) and all(map(is_index, ranks))
-    return "" if listed and isinstance(call, str) and is_index(line) else in_words(returned)
+    are_ranks = isinstance(ranks, tuple | list) and all(map(is_index, ranks))
+    return "" if are_ranks and isinstance(call, str) and is_index(line) else in_words(returned)
 
 
 def part(obs: Observation, number: int) -> Any:
     """The ranks, the call or the line; None if nobody is missing."""
-    found = obs.actual[number] if obs.actual else None
-    return [*found] if isinstance(found, list | tuple) else found
+    value = obs.actual[number] if obs.actual else None
+    return [*value] if isinstance(value, list | tuple) else value
 
 
 def expected(number: int) -> Any:
     """The right one of these."""
-    return lambda job: RIGHT[job] and RIGHT[job][number]
+    return lambda job: ANSWERS[job] and ANSWERS[job][number]
 
 
 FORM = Comparison(
-    select=lambda obs: form(obs.actual),
+    select=lambda obs: form_error(obs.actual),
     expected="",
     hint="Which of your lines makes the list of ranks, the name and the line number?",
     show=str,
@@ -164,7 +164,7 @@ WHO = Comparison(
     "not made, and does that rank wait in another group?",
     actual=lambda obs: in_words(obs.value) + (f" in {obs.actual[1]}" if obs.actual else ""),
     required=lambda obs: (
-        f"{obs.expected} in {RIGHT[obs.case][1]}" if obs.expected else "None: nobody is missing"
+        f"{obs.expected} in {ANSWERS[obs.case][1]}" if obs.expected else "None: nobody is missing"
     ),
 )
 CALL = Comparison(
@@ -182,19 +182,19 @@ LINE = Comparison(
     actual="line {value}",
     required="line {expected}",
 )
-EXCUSED, MISSING = (
+WAITS_ELSEWHERE, MISSING = (
     "if any(waits_in.get(rank, group) != group for rank in missing):",
     "if one != name]",
 )
-LAST = "for calls in zip_longest(*own):"
+ROW_LOOP = "for calls in zip_longest(*own):"
 CHECK = SingleProcessCheck(
-    cases=[*RIGHT],
+    cases=[*ANSWERS],
     make_args=make_args,
-    call_text=said,
+    call_text=call_text,
     comparisons=[FORM, WHO, CALL, LINE],
     mistakes={
         "A rank that is ahead waits in the newest call, but others wait in an older one. Which is "
-        "the first row with a gap?": edit(LAST, "for calls in [*zip_longest(*own)][::-1]:"),
+        "the first row with a gap?": edit(ROW_LOOP, "for calls in [*zip_longest(*own)][::-1]:"),
         "One rank's call is taken as the right one. Which call have most ranks made?": edit(
             "Counter(filter(None, names)).most_common(1)[0][0]", "next(filter(None, names))"
         ),
@@ -202,10 +202,10 @@ CHECK = SingleProcessCheck(
             MISSING, "if one is None]"
         ),
         "One of these ranks waits in its other group, so it cannot come. In which group is nobody "
-        "excused?": edit(EXCUSED, "if False:"),
+        "excused?": edit(WAITS_ELSEWHERE, "if False:"),
         "The ranks that wait elsewhere are left out, but the call is still the one that they could "
         "not come to. Which call did the others never enter?": edit(
-            EXCUSED,
+            WAITS_ELSEWHERE,
             "missing = [r for r in missing if waits_in.get(r, group) == group]\n"
             "            if not missing:",
         ),
