@@ -26,16 +26,20 @@ launch(deadlock, {folder!r}, ranks={ranks}, timeout=600)
 def kernel_faults(interrupts: int) -> dict[str, list[float]]:
     """Seconds until the cell returns, or until no rank is left, after each of the three events."""
     with tempfile.TemporaryDirectory() as folder, running_kernel(Path(folder)) as (manager, client):
-        returned = [after_interrupt(manager, client, Path(folder)) for _ in range(interrupts)]
-        restarted = until_gone(client, Path(folder), lambda: manager.restart_kernel(now=True))
+        interrupts_s = [
+            seconds_after_interrupt(manager, client, Path(folder)) for _ in range(interrupts)
+        ]
+        restart_s = seconds_until_gone(
+            client, Path(folder), lambda: manager.restart_kernel(now=True)
+        )
         client.wait_for_ready(START)
-        killed = until_gone(
+        kill_s = seconds_until_gone(
             client, Path(folder), lambda: os.kill(manager.provisioner.pid, signal.SIGKILL)
         )
     return {
-        "cell returns after: the reader interrupts": returned,
-        "no rank is left after: the kernel is restarted": [restarted],
-        "no rank is left after: the kernel is killed": [killed],
+        "cell returns after: the reader interrupts": interrupts_s,
+        "no rank is left after: the kernel is restarted": [restart_s],
+        "no rank is left after: the kernel is killed": [kill_s],
     }
 
 
@@ -54,7 +58,7 @@ def running_kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernel
         manager.shutdown_kernel(now=True)
 
 
-def deadlocked(client: BlockingKernelClient, folder: Path) -> tuple[str, Path]:
+def run_deadlock(client: BlockingKernelClient, folder: Path) -> tuple[str, Path]:
     """Run a cell whose ranks deadlock; return its message id and the folder of their pids."""
     pids = Path(tempfile.mkdtemp(dir=folder))
     # After an error, such as an interrupted cell, a kernel drops the requests that wait.
@@ -67,12 +71,12 @@ def deadlocked(client: BlockingKernelClient, folder: Path) -> tuple[str, Path]:
 
 def _answers(client: BlockingKernelClient) -> list:
     """The kernel's messages so far: errors and printed text."""
-    said = []
+    texts = []
     with contextlib.suppress(queue.Empty):
         while True:
             content = client.get_iopub_msg(timeout=0.5)["content"]
-            said += [content[key] for key in ("traceback", "text") if key in content]
-    return said
+            texts += [content[key] for key in ("traceback", "text") if key in content]
+    return texts
 
 
 def ranks_in(folder: Path) -> list[int]:
@@ -80,9 +84,11 @@ def ranks_in(folder: Path) -> list[int]:
     return [int(file.name) for file in folder.iterdir() if file.name.isdecimal()]
 
 
-def after_interrupt(manager: KernelManager, client: BlockingKernelClient, folder: Path) -> float:
+def seconds_after_interrupt(
+    manager: KernelManager, client: BlockingKernelClient, folder: Path
+) -> float:
     """Seconds from the interrupt to the cell's answer; raises if a rank is left then."""
-    message, pids = deadlocked(client, folder)
+    message, pids = run_deadlock(client, folder)
     start = time.monotonic()
     manager.interrupt_kernel()
     while True:
@@ -95,9 +101,9 @@ def after_interrupt(manager: KernelManager, client: BlockingKernelClient, folder
     return seconds
 
 
-def until_gone(client: BlockingKernelClient, folder: Path, event) -> float:
+def seconds_until_gone(client: BlockingKernelClient, folder: Path, event) -> float:
     """Seconds from the event until the last rank has ended."""
-    _, pids = deadlocked(client, folder)
+    _, pids = run_deadlock(client, folder)
     start = time.monotonic()
     event()
     if not wait_until(lambda: not alive(ranks_in(pids)), START):

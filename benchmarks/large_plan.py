@@ -29,7 +29,7 @@ seconds = time.perf_counter() - start
 {peak}
 print(json.dumps([seconds, peak]))
 """
-PLANNED = PROGRAM.format(
+PLAN_TEXT = PROGRAM.format(
     peak=PEAK,
     imports="from manyranks.planning.plan import plan",
     work="plan('405B', 1024)",
@@ -46,10 +46,10 @@ def measure(quick: bool = False) -> list[Line]:
     """Two lines: seconds, and memory."""
     runs: dict[str, list[tuple[float, int]]] = {"plan": [], "cut": []}
     for _ in range(QUICK if quick else ROUNDS):
-        runs["plan"].append(run(PLANNED))
+        runs["plan"].append(run(PLAN_TEXT))
         runs["cut"].append(run(CUT))
-    seconds = {name: [second for second, _ in found] for name, found in runs.items()}
-    peaks = {name: max(peak for _, peak in found) / 2**30 for name, found in runs.items()}
+    seconds = {name: [second for second, _ in timings] for name, timings in runs.items()}
+    peaks = {name: max(peak for _, peak in timings) / 2**30 for name, timings in runs.items()}
     whole = Line(
         "406 B parameters cut by fully_shard for 1,024 fake ranks",
         seconds_text(seconds["cut"]),
@@ -71,8 +71,8 @@ def measure(quick: bool = False) -> list[Line]:
 
 def run(program: str) -> tuple[float, int]:
     """Seconds of the work and peak bytes of a new process that does it."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True
     )
-    seconds, peak = json.loads(done.stdout)
+    seconds, peak = json.loads(result.stdout)
     return seconds, peak

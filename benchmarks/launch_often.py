@@ -13,7 +13,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from benchmarks.traces import leaked, traces
+from benchmarks.traces import leaks, traces
 from benchmarks.workers.all_reduce import all_reduce
 from benchmarks.workers.failing import fail
 from ddp_workbook import RankFailed, RanksHung, launch
@@ -37,7 +37,7 @@ def says(words: str) -> Verdict:
     return lambda error, bad: error.rank == bad and words in str(error)
 
 
-def was_gone(error: RankFailed, bad: int) -> bool:
+def returned_early(error: RankFailed, bad: int) -> bool:
     """The report says that the bad rank had returned, whichever rank waited for it."""
     return f"rank {bad} had already returned" in str(error)
 
@@ -52,7 +52,7 @@ KINDS: dict[str, Verdict] = {
     "raise": says("ValueError: failing on purpose"),
     "os._exit(3)": ended_with(3),
     "SIGKILL": ended_with(-signal.SIGKILL),
-    "early return": was_gone,
+    "early return": returned_early,
     "endless loop": hung,
     "segmentation fault": ended_with(-signal.SIGSEGV),
     "abort": ended_with(-signal.SIGABRT),
@@ -97,8 +97,8 @@ def launch_many(count: int) -> dict:
         wrong += [complaint] if complaint else []
         slow += time.monotonic() - began > LATE
     seconds = time.monotonic() - start
-    shown = {"wrong": len(wrong), "hung": slow, "examples": wrong[:EXAMPLES]}
-    return shown | {"kinds": dict(kinds), "seconds": seconds}
+    counts = {"wrong": len(wrong), "hung": slow, "examples": wrong[:EXAMPLES]}
+    return counts | {"kinds": dict(kinds), "seconds": seconds}
 
 
 def main(count: int) -> None:
@@ -108,9 +108,9 @@ def main(count: int) -> None:
         for kind in KINDS:
             launch_badly(kind, 2, 1)
         before = traces()
-        found = launch_many(count)
-        found |= leaked(before)
-    print(json.dumps(found))
+        counts = launch_many(count)
+        counts |= leaks(before)
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":

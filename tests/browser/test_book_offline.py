@@ -13,7 +13,7 @@ from tests.conftest import chromium
 from tests.small_book import write_small
 from tools import book
 from tools.book.__main__ import write_book
-from tools.book.running import executed, run_all
+from tools.book.running import execute_page, run_all
 
 pytestmark = pytest.mark.browser
 SMALL, REAL = "01_greeting", "05_further_ring"  # the real page is short, and has a slider
@@ -70,7 +70,7 @@ def small(tmp_path_factory):
     checkout = tmp_path_factory.mktemp("checkout")
     notebooks = book.copy_layout(checkout)
     write_small(checkout)
-    ran = {stem: executed(notebooks / f"{stem}.ipynb") for stem in (SMALL, REAL)}
+    ran = {stem: execute_page(notebooks / f"{stem}.ipynb") for stem in (SMALL, REAL)}
     assert [book.errors(one) for one in ran.values()] == [[], []]
     return {form: write_form(form, ran, notebooks, checkout) for form in FORMS}
 

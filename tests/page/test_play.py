@@ -50,7 +50,7 @@ def test_each_control_reaches_the_ranks_and_the_picture():
     assert made.answer.words == "came back: [1.0], for {'ranks': 1, 'mine': 1}"
     moved(made, ranks=3, mine=5)
     assert made.answer.words == "came back: [15.0, 15.0, 15.0], for {'ranks': 3, 'mine': 5}"
-    assert made.answer.picture in made.shown.value and "3 ranks answered in" in made.status.value
+    assert made.answer.picture in made.display.value and "3 ranks answered in" in made.status.value
     assert players() == []
 
 
@@ -85,10 +85,10 @@ def test_a_stopped_run_says_where_its_ranks_stood_above_the_last_picture(moments
     moments.stop()
     moments.wait()
     assert isinstance(moments.answer.error, LaunchInterrupted)
-    assert "time.sleep(seconds)" in moments.shown.value and "opacity" in moments.shown.value
-    assert before in moments.shown.value
+    assert "time.sleep(seconds)" in moments.display.value and "opacity" in moments.display.value
+    assert before in moments.display.value
     assert "answered" in moved(moments, seconds=0.0).status.value
-    assert "opacity" not in moments.shown.value
+    assert "opacity" not in moments.display.value
 
 
 def test_the_kernel_s_interrupt_stops_what_all_players_run(moments, monkeypatch):
@@ -131,9 +131,9 @@ def mishaps() -> Play:
 def test_a_run_that_fails_is_a_report_beside_the_controls(mishaps, how):
     moved(mishaps, how="is well")
     moved(mishaps, how=how)
-    assert 'role="alert"' in mishaps.shown.value and WRONG[how] in mishaps.shown.value
-    assert mishaps.shown.value.count("came back: [1.0, 1.0]") == 1  # the last picture stays
-    assert "\x1b" not in mishaps.shown.value
+    assert 'role="alert"' in mishaps.display.value and WRONG[how] in mishaps.display.value
+    assert mishaps.display.value.count("came back: [1.0, 1.0]") == 1  # the last picture stays
+    assert "\x1b" not in mishaps.display.value
 
 
 def test_a_first_run_that_fails_fails_as_a_launch_does():
@@ -146,9 +146,9 @@ def test_a_first_run_that_fails_fails_as_a_launch_does():
 def test_nan_and_a_flood_of_printed_lines(mishaps):
     assert "[nan, nan]" in moved(mishaps, how="nan").answer.words
     moved(mishaps, how="floods")
-    assert mishaps.shown.value.count("a line of text") == play_module.MOST_LINES
-    assert re.search(r"… and [\d,]+ more lines", mishaps.shown.value)
-    assert len(mishaps.shown.value) < 10_000
+    assert mishaps.display.value.count("a line of text") == play_module.MOST_LINES
+    assert re.search(r"… and [\d,]+ more lines", mishaps.display.value)
+    assert len(mishaps.display.value) < 10_000
 
 
 def test_a_drawing_that_fails_says_where(mishaps):
@@ -214,7 +214,7 @@ def figure(results: list, **_: object) -> matplotlib.figure.Figure:
 )
 def test_draw_may_return_whatever_a_page_can_show(draw, shows):
     made = play(lambda x: [x], draw, ranks=None, x=[1.5])
-    assert shows in made.shown.value
+    assert shows in made.display.value
 
 
 def test_what_is_known_is_shown_while_the_ranks_run(moments):
@@ -222,14 +222,14 @@ def test_what_is_known_is_shown_while_the_ranks_run(moments):
     moments.meanwhile = lambda ranks, seconds: Picture(known, f"soon: {seconds}")
     moments.controls["seconds"].value = 300.0
     for _ in range(200):
-        if "soon: 300" in moments.shown.value:
+        if "soon: 300" in moments.display.value:
             break
         time.sleep(0.05)
     else:
-        raise AssertionError(moments.shown.value)
+        raise AssertionError(moments.display.value)
     moments.stop()
     moments.wait()
-    assert "soon" not in moments.shown.value
+    assert "soon" not in moments.display.value
 
 
 def test_a_formula_needs_no_ranks():

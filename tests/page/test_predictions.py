@@ -33,7 +33,7 @@ CHOICE, NUMBER = "order_of_greetings", "sum_of_six_ranks"  # c is right, and 21
 def own_folder(tmp_path, monkeypatch, no_temporary_folder_yet):  # noqa: F811
     """Guesses are kept below the current folder; the kernel has shown no answer."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(guesses, "ANSWERED", {})
+    monkeypatch.setattr(guesses, "KNOWN_ANSWERS", {})
 
 
 @pytest.fixture(autouse=True)
@@ -47,7 +47,7 @@ def restart(monkeypatch):
     """What a restart of the kernel forgets."""
 
     def restarted() -> None:
-        monkeypatch.setattr(guesses, "ANSWERED", {})
+        monkeypatch.setattr(guesses, "KNOWN_ANSWERS", {})
 
     return restarted
 

@@ -34,7 +34,7 @@ pytestmark = pytest.mark.push("the book")
 def executed(tmp_path_factory):
     """The cells, executed where their picture can be found; and the folder."""
     path = write_small(tmp_path_factory.mktemp("checkout"))
-    return nbformat.writes(running.executed(path)), path.parent
+    return nbformat.writes(running.execute_page(path)), path.parent
 
 
 def small_notebook(executed) -> nbformat.NotebookNode:
@@ -131,7 +131,7 @@ def checkout(tmp_path, monkeypatch):
         (pages, "FOLDER", root / "notebooks"),
         (pages, "CHECKOUT", root),
         (running, "ROOT", root),
-        (running, "executed", executed),
+        (running, "execute_page", execute_page),
         (running, "Graph", lambda: Graph(root)),
         (command, "ROOT", root),
         (command, "BUILD", root / "build"),
@@ -294,7 +294,7 @@ def test_a_player_shows_its_stills(tmp_path):
     )
     notebook.cells = [notebook.cells[0], nbformat.v4.new_code_cell(code, id="player")]
     nbformat.write(notebook, path)
-    text = book.page(running.executed(path), path.parent)
+    text = book.page(running.execute_page(path), path.parent)
     frames = re.findall(r'(?s)<div class="ddpw-frame([^"]*)">.*?<b>(waited \d)</b>', text)
     assert frames == [
         (" ddpw-printed", "waited 0"), ("", "waited 1"), (" ddpw-printed", "waited 2")

@@ -54,7 +54,7 @@ def git(tree):
 
 def chosen(graph: check.Graph, paths: list[str]):
     """What a change of these files needs."""
-    return check.chosen(graph.reached(paths), graph.for_a_push())
+    return check.choose_tests(graph.dependents(paths), graph.for_a_push())
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_far_tests_are_left_out_and_counted(tree):
         (tree / f"tests/test_far_{number}.py").write_text("import ddp_workbook.outer\n")
     near, parts, left = chosen(check.Graph(tree), ["src/ddp_workbook/inner.py"])
     assert next(iter(near)) == "tests/test_inner.py"
-    assert len(near) == check.FILES
+    assert len(near) == check.MAX_FILES
     words = "\n".join(check.choice(["inner.py"], "since then", [], near, parts, left))
     assert f"and {len(left) - 5} more" in words
     assert "tests/test_inner.py: it uses src/ddp_workbook/inner.py" in words
@@ -114,7 +114,7 @@ def test_a_deleted_module_is_missed_by_those_that_import_it(tree, git):
     git("rm", "src/ddp_workbook/inner.py")
     git("commit", "-m", "less")
     (tree / "tests/test_new.py").touch()
-    paths, words = check.changed(tree)
+    paths, words = check.changed_files(tree)
     assert (paths, words) == (
         ["src/ddp_workbook/inner.py", "tests/test_new.py"],
         "since the branch left main",
@@ -133,13 +133,13 @@ def test_a_merge_with_a_conflict_is_named(tree, git):
         git("commit", "-am", branch)
     git("merge", "one")
     with pytest.raises(SystemExit, match=r"conflicts in data/table\.csv"):
-        check.changed(tree)
+        check.changed_files(tree)
 
 
 def test_outside_git_it_is_said(tree, monkeypatch):
     """A downloaded copy, also inside another checkout's folder; then only the rules are checked."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tree.parent))
-    paths, words = check.changed(tree)
+    paths, words = check.changed_files(tree)
     assert paths is None
     told = list(check.choice(paths, words, [], {}, {}, []))
     assert "no git checkout" in told[0]

@@ -167,7 +167,7 @@ def test_what_an_old_environment_takes_counts_as_free(monkeypatch, tmp_path):
     """It is removed before the new one is made."""
     monkeypatch.setattr(set_up, "VENV", tmp_path)
     (tmp_path / "torch").write_bytes(bytes(1000))
-    free = SimpleNamespace(free=set_up.NEEDED["cpu"] - 1000)
+    free = SimpleNamespace(free=set_up.DISK_BYTES["cpu"] - 1000)
     monkeypatch.setattr(set_up.shutil, "disk_usage", lambda path: free)
     set_up.check_disk("cpu", dev=False)
     free.free -= 1

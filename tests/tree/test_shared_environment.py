@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fresh_checkout import CHECKOUT, FreshCheckout, obey_permissions, refused
-from tools.set_up import NEEDED
+from tools.set_up import DISK_BYTES
 from tools.thin import copy_program
 
 pytestmark = pytest.mark.push("environments that are made anew")
@@ -65,7 +65,7 @@ def test_packages_are_shared_and_the_workbook_is_not(owner, attendee):
     assert theirs in subprocess.check_output(pip, text=True)  # started by our Python, from there
     assert theirs not in (attendee.venv / "bin/pip").read_text()
     taken = [path for path in attendee.venv.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert sum(path.stat().st_size for path in taken) < NEEDED["cpu"] / 1000
+    assert sum(path.stat().st_size for path in taken) < DISK_BYTES["cpu"] / 1000
     assert (attendee.venv / "etc/ipython/ipython_kernel_config.py").exists()
     made = state(attendee.venv)
     assert make(attendee, "setup").returncode == 0  # it is remembered

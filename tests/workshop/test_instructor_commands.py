@@ -16,7 +16,7 @@ from ddp_workbook.page import pages
 from ddp_workbook.workshop import minutes, timetable
 from ddp_workbook.workshop.certificates import safe
 from ddp_workbook.workshop.execution import copy_layout
-from ddp_workbook.workshop.grading import whose
+from ddp_workbook.workshop.grading import short_names
 from ddp_workbook.workshop.sandbox import sandbox
 from tests.commands import run
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
@@ -324,7 +324,7 @@ def test_several_folders_are_one_table(copy):
     found = json.loads(run("grade", *words, "--format", "json")[1])
     assert [row["verdict"] for row in found] == ["solved", "not yet"]
     assert {row["sandbox"] for row in found} == {sandbox().name}
-    (own,) = whose([copy / "ann"]).values()
+    (own,) = short_names([copy / "ann"]).values()
     assert own == str(copy / "ann")
     assert run("grade", "--format", "xml")[0] == 2
 
@@ -398,7 +398,7 @@ def test_minutes_without_running(copy):
     code, output = run("time", "--no-run")
     assert code == 0
     for path in pages.all_pages():
-        said = minutes.stated(nbformat.read(path, as_version=4))
+        said = minutes.stated_minutes(nbformat.read(path, as_version=4))
         assert f"{path.stem} │" in output and f"│ {said[0]} + {said[1]}" in output
     assert "without a run, code that cells show does not count" in output
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ddp_workbook import cli
 from ddp_workbook.workshop import machine_check
-from ddp_workbook.workshop.machine_check import GIB, State, trials, tried
+from ddp_workbook.workshop.machine_check import GIB, State, run_trial, trials
 from tests.commands import run
 
 Disk = namedtuple("Disk", "total used free")
@@ -32,7 +32,7 @@ def test_every_trial_has_its_line_and_four_ranks_meet():
 @pytest.mark.memory
 def test_every_line_begins_with_its_state(monkeypatch):
     """Also a long one in a narrow terminal: attendees are told to look at the beginnings."""
-    monkeypatch.setattr("ddp_workbook.workshop.handshake.timed_all_reduce", lambda ranks: 0.1)
+    monkeypatch.setattr("ddp_workbook.workshop.handshake.time_all_reduce", lambda ranks: 0.1)
     monkeypatch.setattr("manyranks.launcher.limits.usable_cores", lambda: 1)
     monkeypatch.setenv("COLUMNS", "60")
     result = CliRunner().invoke(cli.app, ["check"])
@@ -48,7 +48,7 @@ def test_what_is_missing_is_named_with_its_mend(monkeypatch):
     monkeypatch.setattr(
         "ddp_workbook.chapters.digits.DigitsDataset", raises(FileNotFoundError("digits"))
     )
-    monkeypatch.setattr("ddp_workbook.workshop.handshake.timed_all_reduce", lambda ranks: 0.1)
+    monkeypatch.setattr("ddp_workbook.workshop.handshake.time_all_reduce", lambda ranks: 0.1)
     code, output = run("check")
     assert code == 1
     assert "failed data: digits. The folder data/ is incomplete" in output
@@ -210,7 +210,7 @@ def test_a_broken_machine(monkeypatch, name, replaced, state, words):
     trial = trials(4)[name]
     for what, value in replaced:
         monkeypatch.setattr(what, value)
-    result = tried(trial)
+    result = run_trial(trial)
     monkeypatch.undo()
     assert result.state is state
     assert words in f"{result.text}. {result.fix}"

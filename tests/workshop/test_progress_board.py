@@ -399,7 +399,7 @@ def test_cells_that_run_show_who_is_at_work_and_on_which_page(room, monkeypatch)
     assert len(pages) == 1
     assert report.DELIVERY.soon(60) == ""
     assert seen(room).page == "04_samplers"
-    monkeypatch.setattr(report, "HEARTBEAT", 0.0)
+    monkeypatch.setattr(report, "HEARTBEAT_S", 0.0)
     before = seen(room).time
     beat()
     assert report.DELIVERY.soon(60) == ""

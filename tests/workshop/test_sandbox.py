@@ -135,7 +135,7 @@ def test_an_attempt_that_takes_too_much_is_stopped(judge, monkeypatch):
         verdict = judge(MEAN, RIGHT.replace(MARK, f"import os, time\n{forks}\ntime.sleep(60)"))
     assert verdict.kind == NOT_YET and "started more than 40 processes" in rows(verdict)
     assert judge(MEAN, RIGHT).kind == SOLVED
-    judge.apart.memory = 2**20
+    judge.process.memory = 2**20
     assert "used more than 0.0 GiB of memory" in rows(judge(MEAN, RIGHT))
     assert judge(MEAN, RIGHT).kind == SOLVED
     with monkeypatch.context() as soon:

@@ -44,8 +44,10 @@ def name_of(folder: Path) -> str:
 
 def certificate(name: str, solved: Sequence[str], workshop: str, day: date) -> str:
     """The page as HTML. `solved` are names of exercises, in their order."""
-    titles = {one: pages.title(pages.load(pages.page_of(one))) for one in solved}
-    items = "\n".join(f"<li>{html.escape(titles[one])}: {html.escape(one)}</li>" for one in solved)
+    titles = {exercise: pages.title(pages.load(pages.page_of(exercise))) for exercise in solved}
+    items = "\n".join(
+        f"<li>{html.escape(titles[exercise])}: {html.escape(exercise)}</li>" for exercise in solved
+    )
     return PAGE.format(
         name=html.escape(name),
         workshop=html.escape(workshop),

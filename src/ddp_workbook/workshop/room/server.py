@@ -24,7 +24,7 @@ from pathlib import Path
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-from ddp_workbook.page.room_client.attendee_news import MAX_NEWS_BYTES, parsed
+from ddp_workbook.page.room_client.attendee_news import MAX_NEWS_BYTES, parse_news
 from manyranks.errors import WorkbookError
 from manyranks.files import write_atomically
 
@@ -46,24 +46,24 @@ class Bucket:
 
     rate: float
     burst: float
-    left: float = field(init=False)
+    tokens: float = field(init=False)
     at: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.left, self.at = self.burst, time.monotonic()
+        self.tokens, self.at = self.burst, time.monotonic()
 
     def fill(self) -> float:
         """How many requests may come now."""
         now = time.monotonic()
-        self.left = min(self.burst, self.left + (now - self.at) * self.rate)
+        self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
         self.at = now
-        return self.left
+        return self.tokens
 
     def take(self) -> bool:
         """Whether one more request may come; counts it."""
-        allowed = self.fill() >= 1
-        self.left -= allowed
-        return allowed
+        is_allowed = self.fill() >= 1
+        self.tokens -= is_allowed
+        return is_allowed
 
 
 class Room:
@@ -91,8 +91,8 @@ class Room:
         guesses, known = self.guesses[asker], self.path(own).exists()
         if not known and guesses.fill() < 1:
             return 429
-        given = authorization.encode("utf-8", "replace")
-        if not hmac.compare_digest(given, f"Bearer {self.code}".encode()):
+        credentials = authorization.encode("utf-8", "replace")
+        if not hmac.compare_digest(credentials, f"Bearer {self.code}".encode()):
             return 401 if guesses.take() else 429
         if not known and sum(1 for _ in self.folder.glob("*.json")) >= self.most:
             return 503
@@ -125,14 +125,14 @@ class AttendeeHandler(RequestHandler):
     def put(self, own: str) -> None:
         """Take an attendee's news, in times of this machine's clock."""
         try:
-            news = parsed(self.request.body).by_the_clock(time.time())
+            news = parse_news(self.request.body).by_the_clock(time.time())
         except ValueError as error:
             self.set_status(400)
             self.finish(str(error))
             return
         path = self.room.path(own)
         with contextlib.suppress(OSError, ValueError):
-            news = news.with_news_of(parsed(path.read_bytes()))
+            news = news.with_news_of(parse_news(path.read_bytes()))
         try:
             write_atomically(path, news.text())
         except OSError as error:
@@ -148,7 +148,7 @@ class AttendeeHandler(RequestHandler):
         self.set_status(204)
 
 
-class Nothing(AttendeeHandler):
+class NotFoundHandler(AttendeeHandler):
     """Any other path: nothing is there, whoever asks."""
 
     def initialize(self) -> None:  # type: ignore[override]
@@ -239,7 +239,9 @@ class RoomServer:
 
     def _serve(self, listener: socket.socket) -> None:
         routes = [(r"/attendees/([0-9a-f]{16})", AttendeeHandler, {"room": self.room})]
-        app = Application(routes, default_handler_class=Nothing, log_function=lambda _: None)
+        app = Application(
+            routes, default_handler_class=NotFoundHandler, log_function=lambda _: None
+        )
         self.server = HTTPServer(
             app,
             ssl_options=self.secure,
@@ -253,10 +255,10 @@ class RoomServer:
     def _call(self, step: Callable[[], None]) -> None:
         """Run one step in the server's thread, and wait for it."""
 
-        async def stepped() -> None:
+        async def run_step() -> None:
             step()
 
-        asyncio.run_coroutine_threadsafe(stepped(), self.loop).result()
+        asyncio.run_coroutine_threadsafe(run_step(), self.loop).result()
 
     def __exit__(self, *_: object) -> None:
         self._call(self.server.stop)
