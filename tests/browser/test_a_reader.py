@@ -25,16 +25,16 @@ def checkout(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(checkout):
+def open_in_lab(checkout):
     """One JupyterLab and one browser for all tests: opens a notebook or a file."""
     with lab(checkout) as open_document:
         yield open_document
 
 
 @pytest.fixture(scope="module")
-def notebook(opened):
+def notebook(open_in_lab):
     """The first page, its imports done; what a test writes into a cell stays there."""
-    notebook = opened(FIRST_PAGE)
+    notebook = open_in_lab(FIRST_PAGE)
     for name in ("load", "imports"):
         notebook.run(name)
     yield notebook
@@ -160,21 +160,21 @@ def test_after_a_restart_the_page_says_what_to_do(notebook):
 USES_THE_FILE = "from work.sum_of_ranks import sum_of_ranks\nlaunch(sum_of_ranks, ranks=2)"
 
 
-def test_a_worker_edited_in_the_editor_is_what_the_next_launch_runs(notebook, opened):
+def test_a_worker_edited_in_the_editor_is_what_the_next_launch_runs(notebook, open_in_lab):
     """The file is open in another tab; Ctrl + S there, Shift + Enter here."""
     notebook.run("guess-file")
     notebook.write("guess-reveal", USES_THE_FILE)
     assert "[3.0, 3.0]" in notebook.run("guess-reveal")
-    editor = opened("notebooks/work/sum_of_ranks.py", Editor)
+    editor = open_in_lab("notebooks/work/sum_of_ranks.py", Editor)
     editor.write(editor.text().replace("return x.item()", "return 10 * x.item()"))
     editor.save()
     assert "[30.0, 30.0]" in notebook.run("guess-reveal")
     editor.close()
 
 
-def test_two_pages_at_once(notebook, opened):
+def test_two_pages_at_once(notebook, open_in_lab):
     """One page hangs for three seconds; the other runs its ranks meanwhile."""
-    other = opened("notebooks/03_process_groups.ipynb")
+    other = open_in_lab("notebooks/03_process_groups.ipynb")
     for name in ("load", "imports"):
         other.run(name)
     count = notebook.start("missed-meeting")

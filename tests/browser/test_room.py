@@ -31,7 +31,7 @@ for number in range({UPDATES}):
 
 
 @pytest.fixture
-def invited(tmp_path):
+def invitation(tmp_path):
     """`ddp-workbook room --serve` on loopback: address, code and the page to project."""
     words = ["room", "--serve", "--address", "127.0.0.1", "--port", "0", "--every", "0.5"]
     code = "from ddp_workbook.cli import app; app()"
@@ -53,9 +53,9 @@ def invited(tmp_path):
 
 
 @pytest.fixture
-def attendees(invited, tmp_path):
+def attendees(invitation, tmp_path):
     """Their processes, each in a folder of its own; they have joined, and begin at a line."""
-    address, code, _ = invited
+    address, code, _ = invitation
     started = []
     try:
         for number in range(PEOPLE):
@@ -74,10 +74,10 @@ def attendees(invited, tmp_path):
             one.stdin.close()
 
 
-def test_twenty_attendees_on_the_projector(invited, attendees):
+def test_twenty_attendees_on_the_projector(invitation, attendees):
     """Half of them solve the exercises; the page shows it by itself, on 720 lines."""
     sync_api = pytest.importorskip("playwright.sync_api")
-    _, code, path = invited
+    _, code, path = invitation
     for one in attendees:
         assert "You are in the room" in one.stdout.readline()
     with sync_api.sync_playwright() as playwright:

@@ -36,8 +36,8 @@ FOLDER = "ddp-workbook-slurm-"  # the process id of the owner follows
 START_LIMIT = 120  # seconds; it takes three on an idle machine
 DAEMONS = ("munged", "slurmctld", "slurmd", "slurmstepd")
 # fmt: off
-ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-         "TIMEOUT")
+END_STATES = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
+              "OUT_OF_MEMORY", "TIMEOUT")
 # fmt: on
 
 SLURM_CONF = """
@@ -132,10 +132,10 @@ class Slurm:
         Raises RuntimeError with the words of sbatch or qsub if the job is refused.
         """
         line = ["qsub" if script.endswith(".pbs") else "sbatch", script]
-        done = self.run(line, cwd=folder, env=env or {})
-        job = re.search(r"\d+", done.stdout)
-        if done.returncode or job is None:
-            raise RuntimeError(f"{' '.join(line)}: {(done.stderr or done.stdout).strip()}")
+        result = self.run(line, cwd=folder, env=env or {})
+        job = re.search(r"\d+", result.stdout)
+        if result.returncode or job is None:
+            raise RuntimeError(f"{' '.join(line)}: {(result.stderr or result.stdout).strip()}")
         return job[0]
 
     def job(self, job: str) -> dict[str, str]:
@@ -143,7 +143,7 @@ class Slurm:
         text = self.run(["scontrol", "--oneliner", "show", "job", job], check=True).stdout
         return dict(re.findall(r"(\S+?)=(.*?)(?=\s+[\w:/]+=|\s*$)", text))
 
-    def wait(self, job: str, timeout: float, states: Sequence[str] = ENDED) -> str:
+    def wait(self, job: str, timeout: float, states: Sequence[str] = END_STATES) -> str:
         """Wait until a job is in one of these states, unless told any of its ends; return it.
 
         Raises TimeoutError with the end of the job's output.
@@ -151,8 +151,8 @@ class Slurm:
         end = time.monotonic() + timeout
         while (state := self.job(job)["JobState"]) not in states:
             if time.monotonic() > end:
-                said = self.output(job)[-2000:]
-                raise TimeoutError(f"Job {job} is {state} after {timeout} s. It printed:\n{said}")
+                text = self.output(job)[-2000:]
+                raise TimeoutError(f"Job {job} is {state} after {timeout} s. It printed:\n{text}")
             time.sleep(0.2)
         return state
 
@@ -167,13 +167,13 @@ class Slurm:
 
     def processes(self) -> list[psutil.Process]:
         """All processes on the nodes that are not Slurm's own: those of jobs."""
-        found = []
+        processes = []
         for i in range(1, len(self.nodes) + 1):
             for process in self.hosts.processes(i):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     if process.name() not in DAEMONS:
-                        found.append(process)
-        return found
+                        processes.append(process)
+        return processes
 
     @property
     def environment(self) -> dict[str, str]:

@@ -32,18 +32,18 @@ def machine() -> dict[str, object]:
     }
 
 
-def started_by(test: str) -> list[psutil.Process]:
+def processes_of(test: str) -> list[psutil.Process]:
     """Every living process that a test has started, wherever it is now.
 
     pytest puts the test's name into its environment, and a process in a lost namespace is found.
     """
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             name = process.environ().get("PYTEST_CURRENT_TEST", "")
             if process.pid != os.getpid() and name.split(" ")[0] == test:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def as_before(request):
     """After the test the machine is as it was before it."""
     before = machine()
     yield
-    assert wait_until(lambda: started_by(request.node.nodeid) == [])
+    assert wait_until(lambda: processes_of(request.node.nodeid) == [])
     assert machine() == before
 
 

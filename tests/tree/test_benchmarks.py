@@ -37,7 +37,7 @@ from manyranks.recording.timing import compare
 from tools import book
 
 slow_row = pytest.mark.release("slow rows of the benchmark")
-MISSED = Line("a thing", "2 s", 2.0, target="at most 1 s", met=False, note="it was\nslow")
+MISSED_TARGET = Line("a thing", "2 s", 2.0, target="at most 1 s", met=False, note="it was\nslow")
 
 
 @pytest.fixture
@@ -80,7 +80,7 @@ def call(monkeypatch, tmp_path, rows: dict, *arguments: str):
 
 def test_a_row_that_cannot_be_measured_does_not_stop_the_others(monkeypatch, tmp_path):
     """Exit code 1, where a missed target is 0; the report keeps the notes, and no host name."""
-    rows = {"good": lambda quick: [MISSED]}
+    rows = {"good": lambda quick: [MISSED_TARGET]}
     assert call(monkeypatch, tmp_path, rows).exit_code == 0
     done = call(monkeypatch, tmp_path, {"bad": lambda quick: 1 / 0} | rows)
     assert done.exit_code == 1

@@ -31,20 +31,20 @@ pytestmark = pytest.mark.push("the book")
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory):
+def executed_page(tmp_path_factory):
     """The cells, executed where their picture can be found; and the folder."""
     path = write_small(tmp_path_factory.mktemp("checkout"))
     return nbformat.writes(running.execute_page(path)), path.parent
 
 
-def small_notebook(executed) -> nbformat.NotebookNode:
+def small_notebook(executed_page) -> nbformat.NotebookNode:
     """A copy of the notebook."""
-    return nbformat.reads(executed[0], as_version=4)
+    return nbformat.reads(executed_page[0], as_version=4)
 
 
-def test_a_page_stands_alone(executed):
+def test_a_page_stands_alone(executed_page):
     """Outputs, title and pictures are in it; nothing is loaded from anywhere."""
-    text = book.page(small_notebook(executed), executed[1])
+    text = book.page(small_notebook(executed_page), executed_page[1])
     assert "hello from a cell" in text
     assert "<title>01 Meeting &amp; greeting</title>" in text
     assert 'href="00_start_here.html"' in text and 'href="05_collectives.html"' in text
@@ -87,10 +87,12 @@ def test_the_index_names_every_page():
     assert "Run on 3 May 2026, on 2 cores: 01_zebra." in text
 
 
-def test_each_page_has_the_contents_at_its_side(executed):
+def test_each_page_has_the_contents_at_its_side(executed_page):
     """With the open page marked, and the search, which is one file beside the pages."""
     text = with_contents(
-        book.page(small_notebook(executed), executed[1]), {"00_a": "A", "01_b": "B"}, "01_b"
+        book.page(small_notebook(executed_page), executed_page[1]),
+        {"00_a": "A", "01_b": "B"},
+        "01_b",
     )
     assert '<a href="01_b.html" aria-current="page">B</a>' in text
     assert '<a href="00_a.html">A</a>' in text
@@ -116,11 +118,11 @@ def checkout(tmp_path, monkeypatch):
         made.append(nbformat.v4.new_code_cell(code, id="code"))
         notebook = nbformat.v4.new_notebook(cells=made)
         nbformat.write(notebook, root / "notebooks" / f"{stem}.ipynb")
-    ran = []
+    executed_pages = []
 
-    def executed(path):
+    def execute_page(path):
         notebook = nbformat.read(path, as_version=4)
-        ran.append(path.stem)
+        executed_pages.append(path.stem)
         if "stop" in notebook.cells[1].source:
             raise KeyboardInterrupt
         error = nbformat.v4.new_output("error", ename="E", evalue="no", traceback=["no"])
@@ -140,7 +142,7 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(
         command, "run_all", lambda *args, **fresh: running.run_all(*args, root / "kept", **fresh)
     )
-    return Checkout(root, ran)
+    return Checkout(root, executed_pages)
 
 
 @dataclass
@@ -305,11 +307,11 @@ def test_a_player_shows_its_stills(tmp_path):
 # Without answers
 
 
-def test_hints_and_solutions_are_left_out_and_what_follows_a_prediction_is_folded(executed):
-    notebook = small_notebook(executed)
+def test_hints_and_solutions_are_left_out_and_what_follows_a_prediction_is_folded(executed_page):
+    notebook = small_notebook(executed_page)
     answers = mark_answers(notebook)
     assert answers == [["tell-shows", "told-answer"], ["sum-shows", "more", "two-answer"]]
-    text = fold_answers(book.page(notebook, executed[1]), answers)
+    text = fold_answers(book.page(notebook, executed_page[1]), answers)
     assert "hint(" not in text and "solution(" not in text
     folds = re.findall(r'(?s)<details class="answer">(.*?)</details>', text)
     assert len(folds) == 2
@@ -335,8 +337,8 @@ def test_every_prediction_of_the_workbook_has_something_to_fold():
 # Search
 
 
-def test_the_search_knows_every_section_and_no_answer(executed):
-    notebook = small_notebook(executed)
+def test_the_search_knows_every_section_and_no_answer(executed_page):
+    notebook = small_notebook(executed_page)
     hidden = [id for ids in mark_answers(notebook) for id in ids]
     found = entries("01_greeting", notebook, hidden)
     assert {one["heading"] for one in found} == {"01 Meeting & greeting", "A question", "Next"}

@@ -52,7 +52,7 @@ def git(tree):
     return git
 
 
-def chosen(graph: check.Graph, paths: list[str]):
+def choose(graph: check.Graph, paths: list[str]):
     """What a change of these files needs."""
     return check.choose_tests(graph.dependents(paths), graph.for_a_push())
 
@@ -72,7 +72,7 @@ def chosen(graph: check.Graph, paths: list[str]):
 )
 def test_what_a_change_needs(tree, path, near, parts, left):
     """By imports, in functions too, through a chapter's demonstrations, and by a file's name."""
-    found = chosen(check.Graph(tree), [path])
+    found = choose(check.Graph(tree), [path])
     assert [list(found[0]), *found[1:]] == [[f"tests/test_{n}.py" for n in near], parts, left]
 
 
@@ -80,7 +80,7 @@ def test_far_tests_are_left_out_and_counted(tree):
     """A change that everything needs; the nearest come first."""
     for number in range(20):
         (tree / f"tests/test_far_{number}.py").write_text("import ddp_workbook.outer\n")
-    near, parts, left = chosen(check.Graph(tree), ["src/ddp_workbook/inner.py"])
+    near, parts, left = choose(check.Graph(tree), ["src/ddp_workbook/inner.py"])
     assert next(iter(near)) == "tests/test_inner.py"
     assert len(near) == check.MAX_FILES
     words = "\n".join(check.choice(["inner.py"], "since then", [], near, parts, left))
@@ -104,7 +104,7 @@ def test_tests_of_the_subject_come_first(tree, path, folder):
         (tree / f"tests/{name}/test_{Path(name).name}.py").write_text(text)
     (tree / path).parent.mkdir(parents=True, exist_ok=True)
     (tree / path).write_text("")
-    near, _, _ = chosen(check.Graph(tree), [path])
+    near, _, _ = choose(check.Graph(tree), [path])
     assert [str(Path(name).parent) for name in near] == [f"tests/{folder}", "tests/aaa"]
 
 
@@ -119,7 +119,7 @@ def test_a_deleted_module_is_missed_by_those_that_import_it(tree, git):
         ["src/ddp_workbook/inner.py", "tests/test_new.py"],
         "since the branch left main",
     )
-    near, _, _ = chosen(check.Graph(tree, deleted=paths[:1]), paths)
+    near, _, _ = choose(check.Graph(tree, deleted=paths[:1]), paths)
     assert set(near) == {f"tests/test_{name}.py" for name in ("new", "inner", "outer")}
     told = list(check.choice(paths, words, paths[:1], near, {}, []))
     assert told[1].endswith("inner.py, which is deleted: what imported it is tested")

@@ -15,13 +15,15 @@ from tools import set_up
 from tools.set_up import ROOT
 
 PASSES = "def test_passes():\n    pass\n"
-EXPECTED = "import pytest\n\n\n@pytest.mark.xfail(reason='later')\ndef test_later():\n    {}\n"
+EXPECTED_FAILURE = (
+    "import pytest\n\n\n@pytest.mark.xfail(reason='later')\ndef test_later():\n    {}\n"
+)
 SKIPPING = {
     "test_skips.py": "import pytest\n\n\ndef test_it():\n    pytest.skip('no such device')\n",
-    "test_expected.py": EXPECTED.format("assert 0"),
+    "test_expected.py": EXPECTED_FAILURE.format("assert 0"),
     "test_whole_file.py": "import pytest\n\npytest.importorskip('no_such_module_at_all')\n",
 }
-UNEXPECTED = {"test_unexpected.py": EXPECTED.format("pass")}
+UNEXPECTED_PASS = {"test_unexpected.py": EXPECTED_FAILURE.format("pass")}
 LEFT_OUT = {
     "test_marked.py": "import pytest\n\n\n@pytest.mark.gpu\ndef test_on_gpus():\n    assert 0\n"
     "\n\n@pytest.mark.gpu1\ndef test_on_a_gpu():\n    assert 0\n"
@@ -52,7 +54,7 @@ def test_known_to_be_long():
 def test_short():
     spin(0.05)
 """
-INTERRUPTED = """
+INTERRUPT = """
 import os
 import pytest
 import signal
@@ -104,12 +106,12 @@ def run(tmp_path):
 @each_way
 def test_nothing_may_skip_in_ci(run, options):
     """Skips, expected failures and unexpected passes pass on a laptop and fail in CI, by name."""
-    lenient = run(SKIPPING | UNEXPECTED, options=options)
+    lenient = run(SKIPPING | UNEXPECTED_PASS, options=options)
     assert lenient.returncode == 0, lenient.stdout
     go_on = "--continue-on-collection-errors"
     strict = run({}, no_skips=True, options=[*options, go_on])
     assert strict.returncode != 0
-    for name in SKIPPING | UNEXPECTED:
+    for name in SKIPPING | UNEXPECTED_PASS:
         told = [line for line in strict.stdout.splitlines() if f"{name}" in line]
         assert any("nothing may skip here" in line for line in told), strict.stdout
     assert "1 passed" in strict.stdout
@@ -198,7 +200,7 @@ def test_what_tests_leave_in_the_checkout_fails_the_run(run, options):
 
 def test_what_a_script_starts_in_the_background_can_be_interrupted(run):
     """A shell makes it ignore SIGINT; a test that sends one would fail, or wait for ever."""
-    done = run({"test_interrupted.py": INTERRUPTED}, background=True, options=["-x"])
+    done = run({"test_interrupted.py": INTERRUPT}, background=True, options=["-x"])
     assert "2 passed" in done.stdout
 
 

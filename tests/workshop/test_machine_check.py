@@ -107,7 +107,7 @@ SLURM = [
     ("shutil.which", {"sbatch": "/usr/bin/sbatch"}.get),
     ("os.environ", {}),
 ]
-BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
+FAULTS = {  # case -> trial, what is replaced, the state, words of the finding
     "old Python": ("Python", [("sys.version_info", (3, 10, 4))], FAILED, "3.11, 3.12 or"),
     "no torch": ("PyTorch", [(IMPORT, without("torch"))], FAILED, "No module"),
     "old torch": ("PyTorch", [("torch.__version__", "2.10.1+cpu")], FAILED, "2.11 or newer"),
@@ -204,7 +204,7 @@ BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
 }
 
 
-@pytest.mark.parametrize(("name", "replaced", "state", "words"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("name", "replaced", "state", "words"), FAULTS.values(), ids=FAULTS)
 def test_a_broken_machine(monkeypatch, name, replaced, state, words):
     """Each trial, where what it looks at is not as it should be."""
     trial = trials(4)[name]

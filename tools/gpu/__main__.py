@@ -74,12 +74,12 @@ def print_outcome(outcome: Outcome, console: Console) -> None:
 
 def table(outcomes: list[Outcome], machine: str) -> Table:
     """Part, seconds, state, reason; the state is in words, its colour only helps."""
-    lines = Table("part", "seconds", "", "reason", title=machine, title_justify="left")
+    grid = Table("part", "seconds", "", "reason", title=machine, title_justify="left")
     for outcome in outcomes:
         style = {OK: "green", FAILED: "bold red"}.get(outcome.state, "yellow")
         state = f"[{style}]{outcome.state}[/]"
-        lines.add_row(outcome.name, f"{outcome.seconds:.0f}", state, escape(outcome.reason))
-    return lines
+        grid.add_row(outcome.name, f"{outcome.seconds:.0f}", state, escape(outcome.reason))
+    return grid
 
 
 def short_path(path) -> str:

@@ -20,13 +20,8 @@ UNWRITTEN = (
     "cell again."
 )
 MAGICS = ("ranks", "exercise")
-READER_COMMANDS = (
-    "hint",
-    "solution",
-    "progress",
-    "predict",
-    "reveal",
-)  # by a reader, not by a program
+# Called by a reader, not by a program
+READER_COMMANDS = ("hint", "solution", "progress", "predict", "reveal")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:

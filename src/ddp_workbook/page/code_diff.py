@@ -103,9 +103,8 @@ class CodeDiff:
             self.names = (f"{old.name} ({old.path})", f"{new.name} ({new.path})")
         definitions = imported_definitions(old, new)
         numbers = {number for lines in definitions.values() for number in lines}
-        self.rows = align_lines(
-            [line for line in old.lines if line.number not in numbers], new.lines
-        )
+        old_lines = [line for line in old.lines if line.number not in numbers]
+        self.rows = align_lines(old_lines, new.lines)
         names = ", ".join(reversed(definitions))
         self.note = f"Left out: {names} (imported, or used by what is imported)." if names else ""
 
@@ -306,9 +305,8 @@ def cells(row: Row, side: str) -> str:
         sign, kind = " ", "equal"
     other_tokens = counterpart.tokens if counterpart and not row.equal else line.tokens
     html = ""
-    for what, start, stop, *_ in difflib.SequenceMatcher(
-        None, line.tokens, other_tokens
-    ).get_opcodes():
+    matcher = difflib.SequenceMatcher(None, line.tokens, other_tokens)
+    for what, start, stop, *_ in matcher.get_opcodes():
         if words := pygments.format(line.tokens[start:stop], FORMATTER).rstrip("\n"):
             html += words if what == "equal" else f"<mark>{words}</mark>"
     indent = len(line.text) - len(line.text.lstrip())  # where a wrapped line continues

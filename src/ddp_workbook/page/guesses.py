@@ -17,9 +17,7 @@ from manyranks.files import temporary_folder, temporary_folders, write_atomicall
 FOLDER = Path("work") / "predictions"
 CORRECTION_S = 5.0  # seconds in which another choice corrects a slip, and is no second thought
 KNOWN_ANSWERS: dict[str, Answer] = {}  # what this kernel has shown, also to those who made no guess
-VISIBLE_WIDGETS: weakref.WeakSet[Any] = (
-    weakref.WeakSet()
-)  # widgets that are told when an answer is shown
+VISIBLE_WIDGETS: weakref.WeakSet[Any] = weakref.WeakSet()  # told when an answer is shown
 TOO_LATE = "The answer has been shown, so it is too late for a guess."
 NOT_KEPT = "It is kept until this kernel ends: {folder} cannot be written."
 

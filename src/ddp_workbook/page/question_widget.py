@@ -62,10 +62,9 @@ class QuestionWidget:
         guess = load_guess(self.question.name)
         over = is_answered(self.question.name, guess)
         for letter, choice_button in self.buttons.items():
-            is_choice = guess is not None and guess.now == letter
-            choice_button.icon, choice_button.button_style = (
-                ("check", "primary") if is_choice else ("", "")
-            )
+            is_guess = guess is not None and guess.now == letter
+            choice_button.icon = "check" if is_guess else ""
+            choice_button.button_style = "primary" if is_guess else ""
             choice_button.disabled = over
         if self.field:
             self.field.disabled = over

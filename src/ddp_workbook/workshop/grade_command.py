@@ -55,7 +55,7 @@ def grade(
     if form not in FORMS:
         raise typer.BadParameter(f"--format is {form!r}; it is one of {', '.join(FORMS)}")
     with plain_errors():
-        folders = [attempts_folder(result) for result in work] if work else [attempts_folder()]
+        folders = [attempts_folder(folder) for folder in work] if work else [attempts_folder()]
         grades = [(folder, result) for folder in folders for result in judge(names or [], folder)]
     rows = [
         {

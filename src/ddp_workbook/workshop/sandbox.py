@@ -75,8 +75,8 @@ def sandbox() -> Sandbox:
     except (OSError, subprocess.SubprocessError) as error:
         return Sandbox("none", f"bwrap does not start ({error})")
     if result.returncode:
-        last_line = result.stderr.strip().splitlines()[-1:]
-        return Sandbox("none", f"bwrap does not work here ({' '.join(last_line)})")
+        last_lines = result.stderr.strip().splitlines()[-1:]
+        return Sandbox("none", f"bwrap does not work here ({' '.join(last_lines)})")
     return Sandbox("bubblewrap")
 
 

@@ -56,9 +56,8 @@ def time_pages(
     failed = []
     with plain_errors():
         for page_time in page_times(names or [], run):
-            stated = (
-                "{} + {}".format(*page_time.stated_minutes) if page_time.stated_minutes else "none"
-            )
+            both = page_time.stated_minutes
+            stated = "{} + {}".format(*both) if both else "none"
             row = [page_time.stem, f"{page_time.teaching:.0f}", str(page_time.exercises), stated]
             table.add_row(*row, *([f"{page_time.seconds:.0f} s"] if run else []))
             failed += [f"{page_time.stem}, {error}" for error in page_time.failed]

@@ -213,11 +213,8 @@ def to_leave_out(rows: Sequence[Row], late: int, text: str) -> list[Cut]:
     """What saves these minutes: as few cuts as possible, then whole pages from the end."""
     rows_by_stem = {row.page.stem: row for row in rows if row.page}
     known = [cut for cut in cuts(text) if cut.stem in rows_by_stem]
-    known = [
-        cut
-        for cut in known
-        if not named_parts(cut.words) <= named_parts(rows_by_stem[cut.stem].omissions)
-    ]
+    omitted = {stem: named_parts(row.omissions) for stem, row in rows_by_stem.items()}
+    known = [cut for cut in known if not named_parts(cut.words) <= omitted[cut.stem]]
     known.sort(key=lambda cut: -cut.minutes)
     whole = [
         Cut(stem, "the whole page", row.length) for stem, row in reversed(rows_by_stem.items())

@@ -16,7 +16,7 @@ from ddp_workbook.chapters import single_process
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
 from tests.clusters.breakages import BREAKAGES, HEAD_BY_ADDRESS, own_name_is_loopback
 from tests.clusters.hosts import Hosts
-from tests.clusters.record_messages import recorded
+from tests.clusters.record_messages import read_records
 from tests.clusters.torchruns import LIMIT, PORT, TORCHRUN, WORKER, line, run_on_hosts
 
 pytestmark = pytest.mark.push("hosts and Slurm")
@@ -109,7 +109,7 @@ def test_four_hosts_train_as_one_process_does(program, tmp_path):
 
 def test_every_breakage_is_recorded():
     """With its message, in which its key words are; mixed versions need another torch."""
-    known = recorded()
+    known = read_records()
     assert set(known) == {breakage.name for breakage in BREAKAGES} | {"mixed_versions"}
     for breakage in BREAKAGES:
         record = known[breakage.name]
@@ -129,18 +129,19 @@ def again(breakage):
 @pytest.mark.parametrize("breakage", [again(breakage) for breakage in BREAKAGES])
 def test_the_recorded_words_still_hold(breakage):
     """Today's torch says the same, on the same host, and each torchrun ends with the same code."""
-    record = recorded()[breakage.name]
+    record = read_records()[breakage.name]
     with Hosts(2) as hosts:
         ended = breakage.run(hosts)
     assert {each.host: each.code for each in ended} == record["exit_code"]
-    said = "\n".join(breakage.said(each) for each in ended)
+    said = "\n".join(breakage.message_of(each) for each in ended)
     assert breakage.key in said, "\n".join(each.output for each in ended)
 
 
 @cluster
 def test_only_the_failing_ranks_own_host_has_the_root_cause():
     """Both torchruns fail, but on the other host the report blames a closed connection."""
-    message, code = recorded()["rank_fails"]["message"], recorded()["rank_fails"]["exit_code"]
+    record = read_records()["rank_fails"]
+    message, code = record["message"], record["exit_code"]
     assert code == {"node1": 1, "node2": 1}
     assert "ValueError: this rank has no rows left" in message["node2"]
     assert "ValueError" not in message["node1"]

@@ -138,9 +138,8 @@ class Heartbeat:
 
     def __call__(self, *_: object) -> None:
         """Nothing if no room was joined, or if it heard of this kernel a moment ago."""
-        if (time.monotonic() - self.last < HEARTBEAT_S and self.last) or not (
-            OWN / JOINED
-        ).exists():
+        is_recent = self.last and time.monotonic() - self.last < HEARTBEAT_S
+        if is_recent or not (OWN / JOINED).exists():
             return
         self.last = time.monotonic()
         self.page = self.page or getattr(self.this_page(), "stem", "")

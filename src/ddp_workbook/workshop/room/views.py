@@ -81,12 +81,12 @@ def table(board: Board) -> Table:
     """Who is where, for a terminal."""
     earlier = f"; {people(len(board.earlier))} from an earlier day" if board.earlier else ""
     caption = f"{len(board.attendees)} in the room{earlier}"
-    lines = Table(caption=caption, caption_justify="left")
+    grid = Table(caption=caption, caption_justify="left")
     for heading in HEADINGS:
-        lines.add_column(heading, overflow="fold")  # an exercise's name is not cut off
+        grid.add_column(heading, overflow="fold")  # an exercise's name is not cut off
     for cells in rows(board):
-        lines.add_row(*map(escape, cells))
-    return lines
+        grid.add_row(*map(escape, cells))
+    return grid
 
 
 def solved_bars(board: Board) -> list[Bar]:
