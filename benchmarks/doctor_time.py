@@ -12,7 +12,7 @@ from manyranks.launcher.launch import run_ranks
 from manyranks.script_doctor.diagnosis import doctor
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "doctor_scripts" / "healthy"
-LONGEST = 2.0  # seconds
+LIMIT_S = 2.0  # seconds
 
 
 def measure(quick: bool = False) -> list[Line]:
@@ -33,7 +33,7 @@ def measure(quick: bool = False) -> list[Line]:
         ratios.median,
         ratio_text(ratios, "times as long"),
     )
-    return [at_most(line, LONGEST)]
+    return [at_most(line, LIMIT_S)]
 
 
 def launch_script(script: Path) -> None:

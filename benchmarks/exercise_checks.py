@@ -11,8 +11,11 @@ from ddp_workbook.judging.catalogue import Exercise, names
 from ddp_workbook.judging.judge import examine
 from ddp_workbook.judging.verdict import NOT_YET, SOLVED
 
-MEDIAN, SLOWEST = 0.6, 1.5  # seconds for a whole check: the median, and the slowest exercise
-LATEST = 8.0  # seconds for a verdict "hangs" or "does not end"
+MEDIAN_LIMIT_S, SLOWEST_LIMIT_S = (
+    0.6,
+    1.5,
+)  # seconds for a whole check: the median, and the slowest exercise
+HANG_LIMIT_S = 8.0  # seconds for a verdict "hangs" or "does not end"
 ROUNDS = 5
 HANG_WORDS = re.compile("hangs|does not end")
 HANGING = "mean_over_ranks"
@@ -84,4 +87,8 @@ def lines(took: dict[str, list[float]], late: dict[str, float]) -> list[Line]:
     longest = Line(f"the slowest of them: {slowest}", worst_text(took[slowest]), max(took[slowest]))
     hangs = "verdict on an attempt that does not end"
     hang_line = Line(hangs, worst_text(late.values()), late[worst], f"worst: {worst}")
-    return [at_most(whole, MEDIAN), at_most(longest, SLOWEST), at_most(hang_line, LATEST)]
+    return [
+        at_most(whole, MEDIAN_LIMIT_S),
+        at_most(longest, SLOWEST_LIMIT_S),
+        at_most(hang_line, HANG_LIMIT_S),
+    ]

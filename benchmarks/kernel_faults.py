@@ -15,7 +15,9 @@ from benchmarks.traces import alive, wait_until
 
 ROOT = Path(__file__).parents[1]
 RANKS = 4
-START = 60.0  # seconds at most until a kernel is ready, and until its ranks are deadlocked
+START_TIMEOUT_S = (
+    60.0  # seconds at most until a kernel is ready, and until its ranks are deadlocked
+)
 CELL = """
 from benchmarks.workers.failing import deadlock
 from ddp_workbook import launch
@@ -32,7 +34,7 @@ def kernel_faults(interrupts: int) -> dict[str, list[float]]:
         restart_s = seconds_until_gone(
             client, Path(folder), lambda: manager.restart_kernel(now=True)
         )
-        client.wait_for_ready(START)
+        client.wait_for_ready(START_TIMEOUT_S)
         kill_s = seconds_until_gone(
             client, Path(folder), lambda: os.kill(manager.provisioner.pid, signal.SIGKILL)
         )
@@ -51,7 +53,7 @@ def running_kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernel
     client = manager.client()
     try:
         client.start_channels()
-        client.wait_for_ready(START)
+        client.wait_for_ready(START_TIMEOUT_S)
         yield manager, client
     finally:
         client.stop_channels()
@@ -63,7 +65,7 @@ def run_deadlock(client: BlockingKernelClient, folder: Path) -> tuple[str, Path]
     pids = Path(tempfile.mkdtemp(dir=folder))
     # After an error, such as an interrupted cell, a kernel drops the requests that wait.
     message = client.execute(CELL.format(folder=str(pids), ranks=RANKS), stop_on_error=False)
-    if not wait_until(lambda: len(alive(ranks_in(pids))) == RANKS, START):
+    if not wait_until(lambda: len(alive(ranks_in(pids))) == RANKS, START_TIMEOUT_S):
         raise TimeoutError(f"the ranks did not get into their deadlock: {_answers(client)}")
     time.sleep(0.2)  # time to get from the file into gloo
     return message, pids
@@ -92,7 +94,7 @@ def seconds_after_interrupt(
     start = time.monotonic()
     manager.interrupt_kernel()
     while True:
-        reply = client.get_shell_msg(timeout=START)
+        reply = client.get_shell_msg(timeout=START_TIMEOUT_S)
         if reply["parent_header"].get("msg_id") == message:
             break
     seconds = time.monotonic() - start
@@ -106,6 +108,6 @@ def seconds_until_gone(client: BlockingKernelClient, folder: Path, event) -> flo
     _, pids = run_deadlock(client, folder)
     start = time.monotonic()
     event()
-    if not wait_until(lambda: not alive(ranks_in(pids)), START):
-        raise TimeoutError(f"ranks are still there after {START:.0f} s: {ranks_in(pids)}")
+    if not wait_until(lambda: not alive(ranks_in(pids)), START_TIMEOUT_S):
+        raise TimeoutError(f"ranks are still there after {START_TIMEOUT_S:.0f} s: {ranks_in(pids)}")
     return time.monotonic() - start

@@ -11,7 +11,7 @@ from pathlib import Path
 from benchmarks.table import Line, at_most, seconds_text, spread
 
 ROOT = Path(__file__).parents[1]
-SECONDS, GIB = 4.0, 1.0  # limits
+LIMIT_S, LIMIT_GIB = 4.0, 1.0  # limits
 ROUNDS, QUICK = 5, 2
 # Not ru_maxrss on Linux: it starts with the value of the process that this one was forked from.
 PEAK = """
@@ -57,14 +57,14 @@ def measure(quick: bool = False) -> list[Line]:
         f"their plan: {seconds_text(seconds['plan'])}",
     )
     return [
-        at_most(whole, SECONDS),
+        at_most(whole, LIMIT_S),
         Line(
             "the same: peak memory of its process",
             f"{peaks['cut']:.2f} GiB",
             peaks["cut"],
             f"their plan: {peaks['plan']:.2f} GiB",
-            target=f"at most {GIB:.0f} GiB",
-            met=bool(peaks["cut"] <= GIB),
+            target=f"at most {LIMIT_GIB:.0f} GiB",
+            met=bool(peaks["cut"] <= LIMIT_GIB),
         ),
     ]
 

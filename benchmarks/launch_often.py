@@ -20,8 +20,8 @@ from ddp_workbook import RankFailed, RanksHung, launch
 
 RANKS = (2, 3, 4)
 FAIL_EVERY = 10
-HANG_TIMEOUT = 1.0  # seconds
-LATE = 20.0  # seconds past its time limit after which a launch counts as hung
+HANG_TIMEOUT_S = 1.0  # seconds
+LATE_S = 20.0  # seconds past its time limit after which a launch counts as hung
 EXAMPLES = 3  # wrong verdicts that are shown
 
 Verdict = Callable[[RankFailed, int], bool]
@@ -73,7 +73,7 @@ def launch_badly(kind: str, ranks: int, bad: int) -> str:
     """Launch a worker that fails on rank `bad`; return what was wrong with the verdict, or ""."""
     hangs = KINDS[kind] is hung
     try:
-        results = launch(fail, kind, bad, ranks=ranks, timeout=HANG_TIMEOUT if hangs else 60)
+        results = launch(fail, kind, bad, ranks=ranks, timeout=HANG_TIMEOUT_S if hangs else 60)
     except RankFailed as error:
         right = isinstance(error, RanksHung) == hangs and KINDS[kind](error, bad)
         return "" if right else f"{kind} on rank {bad} of {ranks}: {error}"
@@ -95,7 +95,7 @@ def launch_many(count: int) -> dict:
         else:
             complaint = launch_well(ranks)
         wrong += [complaint] if complaint else []
-        slow += time.monotonic() - began > LATE
+        slow += time.monotonic() - began > LATE_S
     seconds = time.monotonic() - start
     counts = {"wrong": len(wrong), "hung": slow, "examples": wrong[:EXAMPLES]}
     return counts | {"kinds": dict(kinds), "seconds": seconds}

@@ -18,9 +18,9 @@ from benchmarks.traces import MARK, count_files, marked_processes
 
 ROOT = Path(__file__).parents[1]
 LAUNCHES, QUICK = 1000, 100
-START = 600  # seconds for the start, the imports and the first launches on a busy machine, plus
-SLOWEST = 1.5  # seconds for each launch on average; after that the run counts as hung
-GRACE = 2.0  # seconds in which all processes must be gone after the last launch
+START_S = 600  # seconds for the start, the imports and the first launches on a busy machine, plus
+SLOWEST_LAUNCH_S = 1.5  # seconds for each launch on average; after that the run counts as hung
+GRACE_S = 2.0  # seconds in which all processes must be gone after the last launch
 COUNTS = {
     "hung": "launches that did not come back in time",
     "wrong": "wrong verdicts or results",
@@ -56,7 +56,7 @@ def run(count: int) -> dict:
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory() as folder:
         counts = _run_inside(count, folder, mark)
-        end = time.monotonic() + GRACE
+        end = time.monotonic() + GRACE_S
         while (remaining := marked_processes(mark)) and time.monotonic() < end:
             time.sleep(0.05)
         for process in remaining:
@@ -75,7 +75,7 @@ def _run_inside(count: int, folder: str, mark: str) -> dict:
             env=os.environ | {"TMPDIR": folder, MARK: mark},
             stdout=subprocess.PIPE,
             text=True,
-            timeout=START + count * SLOWEST,
+            timeout=START_S + count * SLOWEST_LAUNCH_S,
             check=True,
         )
         return json.loads(result.stdout.splitlines()[-1])

@@ -14,7 +14,7 @@ from benchmarks.table import Line
 from ddp_workbook.judging.catalogue import names
 
 READERS = 16
-LONGEST = 600.0  # seconds for the whole room
+TIMEOUT_S = 600.0  # seconds for the whole room
 HANGING = """
 import torch, torch.distributed as dist
 def mean_over_ranks(value):
@@ -78,7 +78,7 @@ def verdicts(attempts: Sequence[tuple[str, str]]) -> tuple[list[str], float]:
                 reader.stdin.write("go\n")
                 reader.stdin.flush()
             texts = [
-                reader.communicate(timeout=max(1.0, start + LONGEST - time.monotonic()))[0]
+                reader.communicate(timeout=max(1.0, start + TIMEOUT_S - time.monotonic()))[0]
                 for reader in readers
             ]
             return texts, time.monotonic() - start

@@ -22,7 +22,7 @@ from ddp_workbook.workshop.timetable import Minutes, all_minutes
 from tools.set_up import ROOT
 
 README, GUIDE = ROOT / "README.md", ROOT / "notebooks" / "README.md"
-LONGEST_PAGE = 50  # minutes that a room stays with one page: at most 30 of teaching
+MAX_PAGE_MINUTES = 50  # minutes that a room stays with one page: at most 30 of teaching
 
 
 def updated_guide(known: Minutes) -> str:
@@ -51,8 +51,8 @@ def updated_guide(known: Minutes) -> str:
 def too_long(known: Minutes) -> Iterator[str]:
     """A sentence for each page and each plan that does not fit into its time."""
     for stem, both in known.items():
-        if sum(both) > LONGEST_PAGE:
-            yield f"{stem} would take {sum(both)} minutes; a page may take {LONGEST_PAGE}."
+        if sum(both) > MAX_PAGE_MINUTES:
+            yield f"{stem} would take {sum(both)} minutes; a page may take {MAX_PAGE_MINUTES}."
     for heading, (limit, rows) in timetable.plans(updated_guide(known)).items():
         late = timetable.in_minutes(rows[-1].start) - limit
         if late > 0:

@@ -58,9 +58,9 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
     cell = "ex-mean-over-ranks"
     assert "not attempted yet" in notebook.run(cell)
     notebook.write(cell, WRONG)
-    said = notebook.run(cell)
-    assert "Not yet: mean_over_ranks at 4 ranks" in said
-    assert "This is the sum" in said
+    output = notebook.run(cell)
+    assert "Not yet: mean_over_ranks at 4 ranks" in output
+    assert "This is the sum" in output
     texts = find("mean_over_ranks").hints
     verdict = notebook.cell(cell)[1]
     assert "One solution" not in verdict.inner_text() and "Hint 2" not in verdict.inner_text()
@@ -117,13 +117,13 @@ def test_a_stub_comes_back_when_the_page_is_loaded_again(notebook, checkout):
     notebook.save()
     command = Path(sys.executable).with_name("ddp-workbook")
     line = [command, "reset", "mean_over_ranks", "--notebook", checkout / FIRST_PAGE]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(line, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     notebook.menu("File", "docmanager:reload")
     notebook.wait_for(lambda: notebook.source(cell) != ruined)
     assert notebook.source(cell).endswith(find("mean_over_ranks").stub.rstrip("\n"))
-    kept = (checkout / "notebooks/work/exercises").glob("mean_over_ranks*.py")
-    assert any("nothing is left of it" in path.read_text() for path in kept)
+    copies = (checkout / "notebooks/work/exercises").glob("mean_over_ranks*.py")
+    assert any("nothing is left of it" in path.read_text() for path in copies)
 
 
 HANG = """%%ranks 2 --timeout 900
@@ -143,8 +143,8 @@ def test_the_stop_button_ends_a_hang_with_its_report(notebook):
     count = notebook.start("secret-ranks")
     notebook.wait_for(lambda: notebook.cell("secret-ranks")[1].inner_text().count("] here") == 2)
     notebook.press("interrupt")
-    said = notebook.wait("secret-ranks", count)
-    assert "Interrupted." in said and "time.sleep(900)" in said
+    output = notebook.wait("secret-ranks", count)
+    assert "Interrupted." in output and "time.sleep(900)" in output
     assert notebook.run("secret") == before
 
 

@@ -36,10 +36,10 @@ def test_the_plan_for_ninety_minutes(tmp_path):
             for name, code in steps(row, path):
                 if code is not None:
                     page.write(name, code)
-                said = page.run(name)
+                output = page.run(name)
                 if EXERCISE.match(page.source(name)):
                     solved = page.source(name) == solution(EXERCISE.match(page.source(name))[1])
-                    assert ("Not yet" in said) != solved, said
+                    assert ("Not yet" in output) != solved, output
             assert page.errors() == page.faults() == []
             page.close()
             waits.append(time.monotonic() - began)

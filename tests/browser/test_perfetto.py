@@ -75,8 +75,8 @@ def perfetto() -> Iterator[Callable]:
     address = ("127.0.0.1", 0)
     with http.server.ThreadingHTTPServer(address, partial(Handler, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with playwright.sync_playwright() as started:
-            browser = started.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
+        with playwright.sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
             page = browser.new_page()
             page.add_init_script(LISTENS)
 
@@ -85,8 +85,8 @@ def perfetto() -> Iterator[Callable]:
                 with page.expect_response("**/localtrace"):
                     page.goto(f"http://127.0.0.1:{server.server_port}/")
                 page.wait_for_function(IS_OPEN, timeout=600_000)
-                if said := page.evaluate("globalThis.said"):
-                    raise TraceError(said)
+                if output := page.evaluate("globalThis.said"):
+                    raise TraceError(output)
                 return lambda text: page.evaluate(QUERY, text)
 
             yield open_trace
@@ -106,13 +106,13 @@ def test_perfetto_reads_the_merged_file(perfetto, trace_text):
     query = perfetto(trace_text)
     events = json.loads(trace_text)["traceEvents"]
     ours = Counter((e["pid"], e["name"]) for e in events if e["ph"] == "X")
-    found = query(SPANS)
+    spans = query(SPANS)
     assert query(FAULTS) == []
     assert query(PROCESSES) == [[rank, f"rank {rank}"] for rank in range(3)]
-    assert Counter((pid, name) for pid, name, _ in found) == ours
+    assert Counter((pid, name) for pid, name, _ in spans) == ours
     assert ours[2, "network:all_reduce"] > 10
     took = sum(e["dur"] for e in events if e["ph"] == "X")  # microseconds
-    assert sum(length for *_, length in found) / 1e3 == pytest.approx(took, rel=1e-4)
+    assert sum(length for *_, length in spans) / 1e3 == pytest.approx(took, rel=1e-4)
     assert query(ARROWS) == [[sum(e["ph"] == "f" for e in events)]]
 
 

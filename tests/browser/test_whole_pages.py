@@ -109,9 +109,9 @@ def test_the_driver_sees_what_is_wrong(tmp_path):
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
     line = [sys.executable, "-m", "tests.browser.lab", str(path), str(picture)]
-    done = subprocess.run(line, cwd=book.ROOT, capture_output=True, text=True)
-    assert done.returncode == 1, done.stderr
-    assert "ZeroDivisionError: division by zero" in done.stdout
+    result = subprocess.run(line, cwd=book.ROOT, capture_output=True, text=True)
+    assert result.returncode == 1, result.stderr
+    assert "ZeroDivisionError: division by zero" in result.stdout
     assert brightness(picture) > 200 > 100 > brightness(picture.with_stem("page-dark"))
 
 

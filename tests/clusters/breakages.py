@@ -14,7 +14,15 @@ from pathlib import Path
 
 from benchmarks.traces import wait_until
 from tests.clusters.hosts import Hosts
-from tests.clusters.torchruns import LIMIT, PORT, TORCHRUN, WORKER, HostResult, line, run_on_hosts
+from tests.clusters.torchruns import (
+    PORT,
+    TIMEOUT_S,
+    TORCHRUN,
+    WORKER,
+    HostResult,
+    line,
+    run_on_hosts,
+)
 
 SHORT_GROUP = (WORKER, "--timeout=5")
 ERROR_LINES = r"^\s*[\w.]*Error\b.*"
@@ -32,7 +40,7 @@ class Breakage:
     around: Callable[[Hosts], AbstractContextManager] = nullcontext  # what else holds meanwhile
     meanwhile: Callable[[Hosts, Callable[[int], str]], object] | None = None
     message: str = ERROR_LINES  # the lines to keep of what was printed
-    limit: float = LIMIT
+    limit: float = TIMEOUT_S
 
     def run(self, hosts: Hosts) -> list[HostResult]:
         """Let it happen on these two hosts, which must be new: some change their /etc/hosts."""
@@ -86,9 +94,9 @@ def cut_and_heal(hosts: Hosts, output_of: Callable[[int], str]) -> None:
 
     Without the healing, host 1's torchrun waits a quarter of an hour for the store on host 0.
     """
-    assert wait_until(lambda: "step 3" in output_of(0), LIMIT), output_of(0)
+    assert wait_until(lambda: "step 3" in output_of(0), TIMEOUT_S), output_of(0)
     hosts.cut(1)
-    assert wait_until(lambda: all("Timed out" in output_of(i) for i in (0, 1)), LIMIT)
+    assert wait_until(lambda: all("Timed out" in output_of(i) for i in (0, 1)), TIMEOUT_S)
     hosts.heal(1)
 
 

@@ -49,7 +49,7 @@ class Ranks:
     def __enter__(self) -> "Ranks":
         with ExitStack() as stack:
             if not self.form.alone:
-                self.send_little_at_once()
+                self._shrink_send_buffers()
             self.processes = [stack.enter_context(self.start(i)) for i in range(2)]
             alarm = Alarm(240, lambda: [process.kill_tree() for process in self.processes])
             alarm.start()
@@ -62,7 +62,7 @@ class Ranks:
             process.kill_tree()
         self.stack.close()
 
-    def send_little_at_once(self) -> None:
+    def _shrink_send_buffers(self) -> None:
         """Less than the queue of the slowest link, which drops the rest: TCP then sends it late.
 
         On a busy machine that took up to a quarter longer.
@@ -112,7 +112,7 @@ class Ranks:
         summary = rounds.median() if self.form.alone else rounds.min()
         return summary.assign(bytes_per_second=mbit * MBIT)
 
-    def undisturbed(self, mbit: float, *parts: str) -> pd.DataFrame:
+    def measure_without_disturbance(self, mbit: float, *parts: str) -> pd.DataFrame:
         """The same, from two runs that agree and in which no rank waited for a core."""
         calm_runs = []
         for _ in range(TRIES):

@@ -33,7 +33,7 @@ from tests.clusters.hosts import Hosts, Process
 
 HERE = Path(__file__).parent
 FOLDER = "ddp-workbook-slurm-"  # the process id of the owner follows
-START_LIMIT = 120  # seconds; it takes three on an idle machine
+START_TIMEOUT_S = 120  # seconds; it takes three on an idle machine
 DAEMONS = ("munged", "slurmctld", "slurmd", "slurmstepd")
 # fmt: off
 END_STATES = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
@@ -104,7 +104,7 @@ class Slurm:
         self.hosts = Hosts(["login", *self.nodes])
 
     def __enter__(self) -> "Slurm":
-        sweep()
+        remove_leftovers()
         with contextlib.ExitStack() as stack:
             self.folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
             stack.callback(shutil.rmtree, self.folder)
@@ -231,20 +231,22 @@ class Slurm:
         }
         for i, node in enumerate(self.nodes, 1):
             self._daemons[f"slurmd.{node}"] = self._daemon(i, "slurmd", "-D", "-f", conf)
-        self._wait_for_the_nodes()
+        self._wait_for_nodes()
 
     def _daemon(self, i: int, *command: str) -> Process:
         name = command[0] if i == 0 else f"{command[0]}.{self.hosts.names[i]}"
         with open(self.folder / "log" / f"{name}.log", "w") as log:
             return self.hosts.popen(i, command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
-    def _wait_for_the_nodes(self) -> None:
-        end = time.monotonic() + START_LIMIT
+    def _wait_for_nodes(self) -> None:
+        end = time.monotonic() + START_TIMEOUT_S
         idle = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"]
         while len(set(self.run(idle).stdout.split())) < len(self.nodes):
             ended = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]
             if ended or time.monotonic() > end:
-                reason = f"{', '.join(ended)} ended" if ended else f"not up after {START_LIMIT} s"
+                reason = (
+                    f"{', '.join(ended)} ended" if ended else f"not up after {START_TIMEOUT_S} s"
+                )
                 raise RuntimeError(f"Slurm did not start: {reason}.\n{self.logs()}")
             time.sleep(0.1)
 
@@ -255,7 +257,7 @@ class Slurm:
         return "\n".join(f"{name}:\n  {end}" for name, end in ends.items())
 
 
-def sweep() -> None:
+def remove_leftovers() -> None:
     """Remove the folders of labs whose owner died without a chance to do it."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
         owner = re.match(rf"{FOLDER}(\d+)-", folder.name)

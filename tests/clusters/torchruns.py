@@ -14,7 +14,7 @@ from tests.clusters.hosts import Hosts, Process
 TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 WORKER = str(Path(__file__).with_name("worker.py"))
 PORT = 29400
-LIMIT = 300.0  # seconds for a run that takes 5 to 15 on an idle machine
+TIMEOUT_S = 300.0  # seconds for a run that takes 5 to 15 on an idle machine
 # As every job script sets them; a rank's BLAS threads would fight for two cores.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 

@@ -119,7 +119,7 @@ def test_the_first_page_runs_from_its_last_cell_to_its_first(tmp_path):
     first, second, *others = [cell for cell in page.cells if cell.cell_type == "code"]
     page.cells = [first, second, *reversed(others)]
     nbformat.write(page, path)
-    done = execute(path)
-    assert [error.partition(":")[0] for error in errors(done)] == ["cell guess-reveal"]
-    told = next(cell for cell in done.cells if cell.id == "guess-reveal").outputs[-1]
-    assert told.traceback[-1].endswith(UNWRITTEN)
+    result = execute(path)
+    assert [error.partition(":")[0] for error in errors(result)] == ["cell guess-reveal"]
+    message = next(cell for cell in result.cells if cell.id == "guess-reveal").outputs[-1]
+    assert message.traceback[-1].endswith(UNWRITTEN)

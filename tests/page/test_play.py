@@ -149,7 +149,7 @@ def test_a_first_run_that_fails_fails_as_a_launch_does():
 def test_nan_and_a_flood_of_printed_lines(mishaps):
     assert "[nan, nan]" in set_controls(mishaps, how="nan").answer.words
     set_controls(mishaps, how="floods")
-    assert mishaps.display.value.count("a line of text") == play_module.MOST_LINES
+    assert mishaps.display.value.count("a line of text") == play_module.MAX_LINES
     assert re.search(r"… and [\d,]+ more lines", mishaps.display.value)
     assert len(mishaps.display.value) < 10_000
 
@@ -197,7 +197,7 @@ def test_short_forms_of_controls():
     widget = Play(
         playing.total, draw, 1, {"drop_last": True, "rows": [1, 2], "how": ["a", "b"]}, ()
     )
-    labels = [one.description for one in widget.controls.values()]
+    labels = [control.description for control in widget.controls.values()]
     assert labels == ["drop last", "rows", "how"]
     assert widget.values == {"ranks": 1, "drop_last": True, "rows": 1, "how": "a"}
 
@@ -263,8 +263,8 @@ def test_pages_to_read_have_stills_of_real_runs(monkeypatch):
     stills = [{"mine": 5}, {"mine": 7, "ranks": 3}]
     widget = play(playing.total, draw, ranks=[2, 3], mine=[1, 5, 7], stills=stills)
     bundle = widget._repr_mimebundle_()
-    found = re.findall(r"came back: (\[.*?\])", bundle["text/html"])
-    assert found == ["[2.0, 2.0]", "[10.0, 10.0]", "[21.0, 21.0, 21.0]"]
+    match = re.findall(r"came back: (\[.*?\])", bundle["text/html"])
+    assert match == ["[2.0, 2.0]", "[10.0, 10.0]", "[21.0, 21.0, 21.0]"]
     assert re.findall(r"<label.*?>(.*?)</label>", bundle["text/html"]) == ["2, 1", "2, 5", "3, 7"]
     assert "<legend>ranks, mine</legend>" in bundle["text/html"]
     assert bundle["text/html"].count("ddp-printed") == 0 and WIDGET in bundle

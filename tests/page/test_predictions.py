@@ -181,7 +181,7 @@ def test_after_the_answer_nobody_guesses():
     field = predict(NUMBER).field
     reveal(CHOICE)
     reveal(NUMBER)
-    assert all(one.disabled for one in widget.buttons.values()) and field.disabled
+    assert all(button.disabled for button in widget.buttons.values()) and field.disabled
     assert "You expected: 0, 1, 2, 3. It was: some order" in widget.status.value
     widget.buttons["c"].click()
     field.value = "21"

@@ -152,8 +152,8 @@ def test_each_kernel_goes_on_with_its_own_solution(kernel_pair):
         page = kernel.run(ASK)
         assert f"# {own}" in page and "1 of 1 solved" in page
     # What passed last is what a later kernel finds; after it is thrown away, the one before.
-    found = SimpleNamespace(**read_in_new_process(kernel_pair.folder))
-    assert found.solved.endswith("# b's") and found.progress.startswith("Exercises of this")
+    result = SimpleNamespace(**read_in_new_process(kernel_pair.folder))
+    assert result.solved.endswith("# b's") and result.progress.startswith("Exercises of this")
     for note in (kernel_pair.folder / attempts.FOLDER).glob(f"{NAME}.2.*"):
         note.unlink()
     assert read_in_new_process(kernel_pair.folder)["solved"].endswith("# a's")
@@ -184,9 +184,9 @@ def test_two_processes_that_save_and_solve_at_the_same_moment_lose_nothing(tmp_p
             text = Path(path).read_text().partition("\n")[2]
             assert text == saving.attempt(number, rank)
     notes = (tmp_path / attempts.FOLDER).glob("*.solved")
-    told = "".join(note.read_text() for note in notes)
+    notes_text = "".join(note.read_text() for note in notes)
     numbers = [(n, r) for n in range(30) for r in range(2) if r == 0 or n % 3]
-    assert [pair for pair in numbers if "{} of rank {}\n".format(*pair) not in told] == []
+    assert [pair for pair in numbers if "{} of rank {}\n".format(*pair) not in notes_text] == []
     assert not [path for path in (tmp_path / attempts.FOLDER).iterdir() if path.name[0] == "."]
 
 

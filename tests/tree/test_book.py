@@ -184,7 +184,7 @@ def test_one_execution_makes_both_books_and_what_has_not_changed_is_not_run_agai
     (checkout.root / "kept" / "00_a.ipynb").write_text("half of a no")
     assert checkout.build() == (0, ["00_a"])
     assert checkout.build("--fresh") == (0, ["00_a", "01_b", "02_c"])
-    assert sorted(one.name for one in (checkout.root / "build").iterdir()) == [
+    assert sorted(path.name for path in (checkout.root / "build").iterdir()) == [
         "book", "book_without_answers"
     ]  # fmt: skip
 
@@ -195,7 +195,7 @@ def test_chosen_pages_link_to_each_other_only_and_leave_the_book_alone(checkout,
     assert checkout.build("--pages", "00", "02") == (0, [])
     assert {name: checkout.books()[name] for name in whole} == whole
     files = checkout.books()
-    assert [one for one in files if "chosen" in one and "01_b" in one] == []
+    assert [file for file in files if "chosen" in file and "01_b" in file] == []
     chosen = "book_chosen/00_a.html"
     assert "01_b" not in files[chosen] and "next" in files[chosen]
     assert checkout.build("--pages", "00", "01") == (0, [])
@@ -219,8 +219,8 @@ def test_a_build_that_is_stopped_or_fails_leaves_the_earlier_book(checkout, monk
     notebook = checkout.root / "notebooks" / "01_b.ipynb"
     notebook.write_text(notebook.read_text().replace("stop", ""))
     assert checkout.build() == (1, ["01_b"])
-    said = capsys.readouterr().out
-    assert "01_b.ipynb: cell code: E: no" in said and "book_with_errors" in said
+    output = capsys.readouterr().out
+    assert "01_b.ipynb: cell code: E: no" in output and "book_with_errors" in output
     assert {name: text for name, text in checkout.books().items() if name in before} == before
     assert (checkout.root / "build/book_with_errors/book/01_b.html").is_file()
     notebook.write_text(notebook.read_text().replace("fail", ""))
@@ -280,8 +280,10 @@ try:
 except KeyboardInterrupt:
     print("stopped")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "stopped\n"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert result.stdout == "stopped\n"
 
 
 def test_a_player_shows_its_stills(tmp_path):
@@ -340,11 +342,11 @@ def test_every_prediction_of_the_workbook_has_something_to_fold():
 def test_the_search_knows_every_section_and_no_answer(executed_page):
     notebook = small_notebook(executed_page)
     hidden = [id for ids in mark_answers(notebook) for id in ids]
-    found = entries("01_greeting", notebook, hidden)
-    assert {one["heading"] for one in found} == {"01 Meeting & greeting", "A question", "Next"}
-    texts = " ".join(one["text"] for one in found)
+    result = entries("01_greeting", notebook, hidden)
+    assert {one["heading"] for one in result} == {"01 Meeting & greeting", "A question", "Next"}
+    texts = " ".join(one["text"] for one in result)
     assert "hello from a cell" in texts and "nobody knew" not in texts
-    script = search_index([*found, {"text": "</script>"}])
+    script = search_index([*result, {"text": "</script>"}])
     assert "</script>" not in script
     written = script.partition("const TEXTS = ")[2].partition(";\n")[0]
     assert json.loads(written.replace("<\\/", "</"))[0]["page"] == "01_greeting"

@@ -121,8 +121,8 @@ def test_a_deleted_module_is_missed_by_those_that_import_it(tree, git):
     )
     near, _, _ = choose(check.Graph(tree, deleted=paths[:1]), paths)
     assert set(near) == {f"tests/test_{name}.py" for name in ("new", "inner", "outer")}
-    told = list(check.choice(paths, words, paths[:1], near, {}, []))
-    assert told[1].endswith("inner.py, which is deleted: what imported it is tested")
+    lines = list(check.choice(paths, words, paths[:1], near, {}, []))
+    assert lines[1].endswith("inner.py, which is deleted: what imported it is tested")
 
 
 def test_a_merge_with_a_conflict_is_named(tree, git):
@@ -141,6 +141,6 @@ def test_outside_git_it_is_said(tree, monkeypatch):
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tree.parent))
     paths, words = check.changed_files(tree)
     assert paths is None
-    told = list(check.choice(paths, words, [], {}, {}, []))
-    assert "no git checkout" in told[0]
-    assert "the rules of the tree" in told[1]
+    lines = list(check.choice(paths, words, [], {}, {}, []))
+    assert "no git checkout" in lines[0]
+    assert "the rules of the tree" in lines[1]

@@ -32,9 +32,9 @@ def run(tree: Path, *words: str) -> str:
     """What Python says in that copy."""
     environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
     line = [sys.executable, *words]
-    done = subprocess.run(line, cwd=tree, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    result = subprocess.run(line, cwd=tree, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 @pytest.mark.push("a new exercise from its first minute")
@@ -71,9 +71,9 @@ def test_what_follows_from_an_exercise_is_written_everywhere(tree):
     file = tree / "src/ddp_workbook/exercises/process_groups/sum_of_all.py"
     edited = file.read_text().replace("One sentence that", "A sentence which")
     file.write_text(edited.replace("MINUTES = 2", "MINUTES = 3"))
-    said = run(tree, "-m", "tools.new_exercise", "--sync")
+    output = run(tree, "-m", "tools.new_exercise", "--sync")
     files = ["README.md", "notebooks/03_process_groups.ipynb", "notebooks/README.md"]
-    assert sorted({line.split()[-1] for line in said.splitlines()}) == files
+    assert sorted({line.split()[-1] for line in output.splitlines()}) == files
     cells = nbformat.read(tree / files[1], 4).cells
     tasks = [cell.source.splitlines()[:2] for cell in cells if cell.id.endswith("-task")]
     assert [task[0][:6] for task in tasks] == ["### 1.", "### 2.", "### 3."]
@@ -98,8 +98,8 @@ def test_any_cells_can_be_tried(tmp_path, monkeypatch, capsys):
         '# %% left\nedit("total.item()", "value")\n\n\n# %% right\nbody("")\n'
     )
     new_exercise.main(["mean_over_ranks", "--try", "one.py", "two.py"])
-    said = capsys.readouterr().out
-    assert said.count("Not yet: mean_over_ranks") == 3 and "--- two.py: right\n" in said
+    output = capsys.readouterr().out
+    assert output.count("Not yet: mean_over_ranks") == 3 and "--- two.py: right\n" in output
     assert not Path("work").exists()
 
 

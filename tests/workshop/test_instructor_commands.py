@@ -162,9 +162,9 @@ def test_the_stub_comes_back_and_the_attempt_is_kept(copy):
     code, output = run("reset", "mean_over_ranks")
     assert code == 0 and "holds its stub." in output
     assert page.read_text() == shipped, "all else is as it was"
-    (kept,) = (copy / "notebooks" / "work" / "exercises").glob("mean_over_ranks.*.py")
-    assert same_code(kept.read_text().partition("\n")[2], WRONG)
-    assert str(kept) in output
+    (attempt_file,) = (copy / "notebooks" / "work" / "exercises").glob("mean_over_ranks.*.py")
+    assert same_code(attempt_file.read_text().partition("\n")[2], WRONG)
+    assert str(attempt_file) in output
     assert run("reset", "mean_over_ranks") == (0, "The cell of mean_over_ranks holds its stub.")
 
 
@@ -225,9 +225,9 @@ def test_a_lost_page_comes_back_and_what_it_was_is_kept(copy):
     for number, text in enumerate(("my page", "no notebook at all"), start=1):
         page.write_text(text)
         code, output = run("reset", "--page", "00")
-        kept = page.parent / "work" / "pages" / f"00_start_here.{number}.ipynb"
-        assert code == 0 and str(kept) in output
-        assert (page.read_text(), kept.read_text()) == (shipped, text)
+        page_copy = page.parent / "work" / "pages" / f"00_start_here.{number}.ipynb"
+        assert code == 0 and str(page_copy) in output
+        assert (page.read_text(), page_copy.read_text()) == (shipped, text)
     page.unlink()
     code, output = run("reset", "--page", "start_here")
     assert code == 0 and "It was gone." in output and page.read_text() == shipped
@@ -321,9 +321,9 @@ def test_several_folders_are_one_table(copy):
         f",mean_over_ranks,1,solved,solved,{sandbox().name}"
         in run("grade", *words, "--format", "csv")[1]
     )
-    found = json.loads(run("grade", *words, "--format", "json")[1])
-    assert [row["verdict"] for row in found] == ["solved", "not yet"]
-    assert {row["sandbox"] for row in found} == {sandbox().name}
+    result = json.loads(run("grade", *words, "--format", "json")[1])
+    assert [row["verdict"] for row in result] == ["solved", "not yet"]
+    assert {row["sandbox"] for row in result} == {sandbox().name}
     (own,) = short_names([copy / "ann"]).values()
     assert own == str(copy / "ann")
     assert run("grade", "--format", "xml")[0] == 2
@@ -398,8 +398,8 @@ def test_minutes_without_running(copy):
     code, output = run("time", "--no-run")
     assert code == 0
     for path in pages.all_pages():
-        said = minutes.stated_minutes(nbformat.read(path, as_version=4))
-        assert f"{path.stem} │" in output and f"│ {said[0]} + {said[1]}" in output
+        both = minutes.stated_minutes(nbformat.read(path, as_version=4))
+        assert f"{path.stem} │" in output and f"│ {both[0]} + {both[1]}" in output
     assert "without a run, code that cells show does not count" in output
 
 

@@ -146,8 +146,8 @@ def test_a_room_that_vanishes_loses_nothing(room):
     """The verdict says it; the news comes with the next one, when the room is there again."""
     join_room("otter")
     elsewhere = room.rename(room.with_name("unmounted"))
-    told = note_verdict("where_is", "not yet", "Count the nodes.")
-    assert "is not there" in told and "Nothing is lost" in told
+    message = note_verdict("where_is", "not yet", "Count the nodes.")
+    assert "is not there" in message and "Nothing is lost" in message
     assert not room.exists(), "the folder of a disk that is not mounted is not made"
     elsewhere.rename(room)
     assert note_verdict("my_indices", "solved", "") == ""
@@ -230,9 +230,9 @@ def test_one_of_several_common_advices_is_not_the_commonest(room):
     ids=["has just begun", "for long", "has gone on"],
 )
 def test_who_tries_for_long_is_stuck_after_one_attempt_too(room, tried, began, stuck):
-    told = news("ant", where_is=("not yet", 1, "Count the nodes."))
-    told["exercises"]["where_is"] |= {"time": time.time() - tried, "began": time.time() - began}
-    put(room, told)
+    message = news("ant", where_is=("not yet", 1, "Count the nodes."))
+    message["exercises"]["where_is"] |= {"time": time.time() - tried, "began": time.time() - began}
+    put(room, message)
     assert bool(board.read_board(room).stuck()) is stuck
 
 
@@ -253,17 +253,17 @@ def test_a_row_says_where_somebody_is(room):
 def test_a_clock_that_is_two_hours_off_does_not_matter(room):
     """The file's time stamp is the file server's, whatever the attendee's clock says."""
     for wrong in (-7200, 7200):
-        told = news("ant", 60.0 + wrong, where_is=("not yet", 1, "x"))
-        put(room, told | {"sent": time.time() - wrong})
+        message = news("ant", 60.0 + wrong, where_is=("not yet", 1, "x"))
+        put(room, message | {"sent": time.time() - wrong})
         (row,) = views.rows(board.read_board(room))
         assert row[-1] == "1", wrong
 
 
 def test_yesterday_s_people_do_not_count(room):
     put(room, news("ant", 20 * 3600, where_is=("not yet", 9, "x")), news("bee"))
-    found = board.read_board(room)
-    assert [one.name for one in found.attendees] == ["bee"]
-    assert found.stuck() == [] and found.solved() == []
+    result = board.read_board(room)
+    assert [attendee.name for attendee in result.attendees] == ["bee"]
+    assert result.stuck() == [] and result.solved() == []
     assert "1 in the room; 1 person from an earlier day" in show()[1]
 
 
@@ -280,8 +280,8 @@ def test_no_name_of_an_exercise_is_cut_off(room):
 def test_attendees_with_one_name_are_told_apart_by_when_they_joined(room):
     """Whatever the names of their files: nobody's number changes because another one comes."""
     put(room, *(news("ant") | {"since": 100.0 - n, "page": f"p{n}"} for n in range(50)))
-    found = board.read_board(room).attendees
-    assert {one.name: one.page for one in found} == {
+    result = board.read_board(room).attendees
+    assert {one.name: one.page for one in result} == {
         f"ant ({50 - n})" if n < 49 else "ant": f"p{n}" for n in range(50)
     }
 
@@ -320,7 +320,7 @@ def test_a_room_that_is_gone_is_said_with_the_last_view(room, tmp_path):
     before = view.look(board.Board())
     room.rename(tmp_path / "unmounted")
     gone = view.look(before)
-    assert [one.name for one in gone.attendees] == ["ant"]
+    assert [attendee.name for attendee in gone.attendees] == ["ant"]
     assert views.sentences(gone, names=True) == [
         f"The room cannot be read now: {room} is not there."
     ]
@@ -397,12 +397,12 @@ def test_cells_that_run_show_who_is_at_work_and_on_which_page(room, monkeypatch)
     for _ in range(3):
         beat()
     assert len(pages) == 1
-    assert report.DELIVERY.soon(60) == ""
+    assert report.DELIVERY.send_soon(60) == ""
     assert only_attendee(room).page == "04_samplers"
     monkeypatch.setattr(report, "HEARTBEAT_S", 0.0)
     before = only_attendee(room).time
     beat()
-    assert report.DELIVERY.soon(60) == ""
+    assert report.DELIVERY.send_soon(60) == ""
     assert only_attendee(room).time > before
 
 
@@ -433,8 +433,10 @@ def test_what_fifty_people_guess_is_counted_and_nobody_is_named(room, tmp_path):
 
 def test_numbers_are_counted_and_rare_ones_together(room):
     """Before anybody has changed their mind, there is one count."""
-    told = [guess_news(f"ant {n}", NUMBER, str(n // 2), str(n // 2)) for n in range(20)]
-    put(room, *told, guess_news("bee", NUMBER, "21.0", "21.0"), guess_news("cat", NUMBER, "a", "a"))
+    files = [guess_news(f"ant {n}", NUMBER, str(n // 2), str(n // 2)) for n in range(20)]
+    put(
+        room, *files, guess_news("bee", NUMBER, "21.0", "21.0"), guess_news("cat", NUMBER, "a", "a")
+    )
     (spread,) = board.read_board(room).spreads()
     assert spread.people == 21 and spread.counts[-1] == (21, 1, 1), "a letter is no number"
     bars = views.guess_bars(spread)
@@ -447,7 +449,7 @@ def test_the_latest_question_is_on_the_projector(room, tmp_path):
         guess_news("ant", CHOICE, "a", "a", 500.0),
         guess_news("bee", NUMBER, "15", "15", 60.0),
     )
-    names = [one.question.name for one in board.read_board(room).spreads()]
+    names = [spread.question.name for spread in board.read_board(room).spreads()]
     assert names == [CHOICE, NUMBER]
     show("--page", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
@@ -463,7 +465,7 @@ def test_a_guess_is_shared_from_joining_on(room, monkeypatch):
     asked = predictions.predict(CHOICE)
     for letter in "ab":
         asked.buttons[letter].click()
-    assert report.DELIVERY.soon(60) == ""
+    assert report.DELIVERY.send_soon(60) == ""
     guess = only_attendee(room).guesses[CHOICE]
     assert (guess.first, guess.now, guess.chosen) == ("a", "b", 2)
     leave_room()
@@ -476,9 +478,9 @@ def test_a_guess_is_shared_from_joining_on(room, monkeypatch):
     ids=str,
 )
 def test_what_is_no_guess_is_damaged(room, odd):
-    told = guess_news("ant", CHOICE, "a", "b")
-    told["guesses"][CHOICE] |= odd
-    put(room, told)
+    message = guess_news("ant", CHOICE, "a", "b")
+    message["guesses"][CHOICE] |= odd
+    put(room, message)
     assert board.read_board(room).corrupt == [f"{0:016x}.json"]
 
 
@@ -515,8 +517,8 @@ for number in range({UPDATES}):
             writer.stdin.close()
         looks = 0
         while any(writer.poll() is None for writer in writers):
-            found = board.read_board(room)
-            assert found.corrupt == [] and len(found.attendees) == WRITERS
+            result = board.read_board(room)
+            assert result.corrupt == [] and len(result.attendees) == WRITERS
             looks += 1
         assert looks > 1
         assert [writer.returncode for writer in writers] == [0] * WRITERS
@@ -525,10 +527,12 @@ for number in range({UPDATES}):
             writer.kill()
             writer.wait()
             writer.stdout.close()
-    found = board.read_board(room)
-    counts = [sum(work.attempts for work in one.exercises.values()) for one in found.attendees]
+    result = board.read_board(room)
+    counts = [
+        sum(work.attempts for work in attendee.exercises.values()) for attendee in result.attendees
+    ]
     assert counts == [UPDATES] * WRITERS
-    (spread,) = found.spreads()
+    (spread,) = result.spreads()
     assert spread.counts == [("a", WRITERS, 0), ("b", 0, WRITERS), ("c", 0, 0)]
-    assert {one.guesses[CHOICE].chosen for one in found.attendees} == {UPDATES}
+    assert {attendee.guesses[CHOICE].chosen for attendee in result.attendees} == {UPDATES}
     assert len(list(room.iterdir())) == WRITERS, "nothing half-written is left"

@@ -75,8 +75,8 @@ def news(name="ant", sent=0.0, **exercises: int) -> bytes:
 
 
 def test_an_attendee_joins_works_and_leaves(room_server, folder):
-    told = join(room_server.address + "/", " k7qf2m ", "blue otter")
-    assert "You are in the room as blue otter" in told and "unencrypted" in told
+    message = join(room_server.address + "/", " k7qf2m ", "blue otter")
+    assert "You are in the room as blue otter" in message and "unencrypted" in message
     note_page("04_samplers")
     assert note_verdict("my_indices", "not yet", ADVICE) == ""
     attendee = only_attendee(folder)
@@ -95,7 +95,7 @@ def test_no_proxy_is_asked_for_a_machine_in_the_room(room_server, monkeypatch):
 
 def test_a_server_that_is_started_again_gets_what_it_has_missed(folder, monkeypatch):
     """The code is the same; nobody has to run a cell, and no verdict waits."""
-    monkeypatch.setattr(delivery, "LONGEST", 1.0)
+    monkeypatch.setattr(delivery, "MAX_PAUSE_S", 1.0)
     code = server.code_of(folder)
     with RoomServer(Room(folder, code), "127.0.0.1", 0) as first:
         join(first.address, code, "ant")
@@ -206,7 +206,7 @@ def test_a_code_that_is_guessed_at_a_thousand_a_second(room_server, folder):
     assert answers[0] == 401 and answers[-1] == 429
     assert ask(room_server, own="a" * 16, body=news())[0] == 429, "the right code, by a stranger"
     assert ask(room_server, body=news(where_is=1))[0] == 204
-    assert [one.name for one in board.read_board(folder).attendees] == ["ant"]
+    assert [attendee.name for attendee in board.read_board(folder).attendees] == ["ant"]
     assert room_server.room.refusal("a" * 16, f"Bearer {CODE}", "another address") == 0
 
 
@@ -229,7 +229,7 @@ BAD = {
     "an answer": news().replace(b'"exercises": {}', b'"exercises": {"a b": {}}'),
     "odd state": news(where_is=1).replace(b"not yet", b"def f():"),
     "odd time": news(sent=1e300),
-    "many": news(**{f"e{n}": 1 for n in range(attendee_news.MOST_EXERCISES + 1)}),
+    "many": news(**{f"e{n}": 1 for n in range(attendee_news.MAX_EXERCISES + 1)}),
 }
 
 
@@ -246,7 +246,9 @@ def test_what_is_not_in_the_format_is_not_kept(room_server, folder):
     assert ask(room_server, body=json.dumps(body).encode())[0] == 204
     text = (folder / f"{OWN}.json").read_text()
     assert "import" not in text and "secret" not in text and "def" not in text
-    assert len(only_attendee(folder).exercises["where_is"].advice) == attendee_news.LONGEST_ADVICE
+    assert (
+        len(only_attendee(folder).exercises["where_is"].advice) == attendee_news.MAX_ADVICE_LENGTH
+    )
 
 
 def test_more_than_the_largest_news_is_not_even_read(room_server, folder):
@@ -274,8 +276,11 @@ def test_older_news_that_arrive_last_replace_nothing(room_server, folder):
     """Two pages of one attendee send at once."""
     assert ask(room_server, body=news(where_is=3, my_indices=1))[0] == 204
     assert ask(room_server, body=news(where_is=2))[0] == 204
-    found = only_attendee(folder).exercises
-    assert {name: work.attempts for name, work in found.items()} == {"where_is": 3, "my_indices": 1}
+    result = only_attendee(folder).exercises
+    assert {name: work.attempts for name, work in result.items()} == {
+        "where_is": 3,
+        "my_indices": 1,
+    }
 
 
 def guess_news(own: int, now: str, count: int = 1) -> bytes:
@@ -328,8 +333,8 @@ def test_the_command_says_where_and_with_which_code(folder):
 def test_a_port_that_is_taken_and_an_address_of_another_machine(folder, room_server):
     here = ("--serve", "--folder", folder, "--once")
     for where in (("127.0.0.1", room_server.port), ("203.0.113.5", 0)):
-        status, said = run("room", *here, "--address", where[0], "--port", where[1])
-        assert status == 2 and f"Nothing can listen on {where[0]}, port {where[1]}" in said
+        status, output = run("room", *here, "--address", where[0], "--port", where[1])
+        assert status == 2 and f"Nothing can listen on {where[0]}, port {where[1]}" in output
 
 
 @pytest.mark.parametrize(
@@ -366,8 +371,8 @@ def test_nothing_listens_unless_it_is_asked_for(folder):
         "import psutil; print([c for c in psutil.Process().net_connections('inet')])"
     )
     line = [sys.executable, "-c", code, folder]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    result = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
 
 
 def test_with_a_certificate_the_traffic_is_encrypted(folder, tmp_path, monkeypatch):
@@ -382,5 +387,5 @@ def test_with_a_certificate_the_traffic_is_encrypted(folder, tmp_path, monkeypat
         with pytest.raises(BadRoom, match=r"certificate is not trusted here.*SSL_CERT_FILE"):
             join(running.address, CODE, "ant")
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        told = join(running.address, CODE, "ant")
-        assert "unencrypted" not in told and only_attendee(folder).name == "ant"
+        message = join(running.address, CODE, "ant")
+        assert "unencrypted" not in message and only_attendee(folder).name == "ant"

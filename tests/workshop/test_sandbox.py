@@ -114,8 +114,8 @@ def test_variables_and_the_home_folder_are_not_ours(judge, monkeypatch):
     judge.close()
     monkeypatch.setenv("SECRET", "token")
     line = "import os; print(os.listdir(os.path.expanduser('~')), os.environ.get('SECRET'))"
-    said = judge(MEAN, WRONG.replace(MARK, line)).printed
-    assert "None" in said and "token" not in said and ".bashrc" not in said
+    output = judge(MEAN, WRONG.replace(MARK, line)).printed
+    assert "None" in output and "token" not in output and ".bashrc" not in output
 
 
 ENDLESS = {
@@ -134,7 +134,7 @@ def test_limits_of_a_process(judge, code):
 def test_an_attempt_that_takes_too_much_is_stopped(judge, monkeypatch):
     """All its processes together, in number and in memory, and in time; others are judged."""
     with monkeypatch.context() as few:
-        few.setattr(sandbox, "PROCESSES", 40)
+        few.setattr(sandbox, "MAX_PROCESSES", 40)
         forks = (
             "import os, time\nfor _ in range(60):\n    os.fork() or (os.setsid(), time.sleep(60))"
         )
@@ -145,7 +145,7 @@ def test_an_attempt_that_takes_too_much_is_stopped(judge, monkeypatch):
     assert "used more than 0.0 GiB of memory" in rows(judge(MEAN, RIGHT))
     assert judge(MEAN, RIGHT).kind == SOLVED
     with monkeypatch.context() as soon:
-        soon.setattr(sandbox, "WALL_SECONDS", 0.05)
+        soon.setattr(sandbox, "ANSWER_TIMEOUT_S", 0.05)
         assert "has not ended after 0.05 s" in rows(judge(MEAN, RIGHT))
 
 

@@ -122,8 +122,8 @@ def test_own_cells_stay_where_only_the_attendee_changed_them(upstream, mine, whe
     new = [cell("zero", "0"), cell("one", "1, mended"), *SHIPPED_PAGES[1:]]
     new_files = {"src/ddp_workbook/new.py": "n\n", "tools/b.sh": None, "pyproject.toml": "x"}
     commit(upstream, {PAGE: page(*new), "src/ddp_workbook/a.py": "a = 2\n", **new_files})
-    code, said = update(*where)
-    assert code == 0 and "5 files are new, with 00_a.ipynb." in said and "make lab" in said
+    code, output = update(*where)
+    assert code == 0 and "5 files are new, with 00_a.ipynb." in output and "make lab" in output
     assert texts(mine) == ["0", "1, mended", "2", "my own", "my answer"]
     assert [bool(one["outputs"]) for one in pages.load(mine / PAGE)["cells"]][2:] == [1, 0, 1]
     assert (mine / "src/ddp_workbook/a.py").read_text() == "a = 2\n"
@@ -142,8 +142,8 @@ def test_a_later_edition_after_one_from_a_folder(upstream, mine, tmp_path):
     assert update("--from", tmp_path / "stick")[0] == 0
     assert texts(mine)[0] == "1, mended" and not (mine / "Ann Lee.tar.gz").exists()
     commit(upstream, {PAGE: page(cell("one", "1, better"), *SHIPPED_PAGES[1:])})
-    code, said = update()
-    assert code == 0 and "kept in" not in said
+    code, output = update()
+    assert code == 0 and "kept in" not in output
     assert texts(mine) == ["1, better", "2", "my own", "my answer"]
     assert git(mine, "rev-parse", "HEAD") == git(upstream, "rev-parse", "HEAD")
     assert update()[1] == NEWEST
@@ -154,13 +154,13 @@ def test_a_cell_that_both_changed_is_laid_beside(upstream, mine, where):
     """Also one that is shipped no more; the file beside opens as a notebook."""
     answered(mine, one="mine", two="2, my way")
     commit(upstream, {PAGE: page(cell("one", "1, mended"), SHIPPED_PAGES[2])})
-    code, said = update(*where)
-    kept = mine / "notebooks" / "work" / "pages" / "00_a.1.ipynb"
-    assert code == 0 and "2 of your cells" in said and str(kept) in said
+    code, output = update(*where)
+    copy = mine / "notebooks" / "work" / "pages" / "00_a.1.ipynb"
+    assert code == 0 and "2 of your cells" in output and str(copy) in output
     assert texts(mine) == ["1, mended", "my own", "3"]
-    assert texts(kept.parent, kept.name) == ["mine", "2, my way"]
+    assert texts(copy.parent, copy.name) == ["mine", "2, my way"]
     assert update(*where)[1] == NEWEST
-    assert len(list(kept.parent.iterdir())) == 1
+    assert len(list(copy.parent.iterdir())) == 1
 
 
 def test_a_file_that_both_changed_is_laid_beside(upstream, mine, where):
@@ -170,9 +170,9 @@ def test_a_file_that_both_changed_is_laid_beside(upstream, mine, where):
     (mine / "src/ddp_workbook/new.py").write_text("not from git\n")
     ours = {"src/ddp_workbook/a.py": "a = 2\n", "src/ddp_workbook/new.py": "n\n"}
     commit(upstream, {"tools/b.sh": None, **ours})
-    code, said = update(*where)
+    code, output = update(*where)
     beside = mine / "notebooks" / "work" / "pages"
-    assert code == 0 and str(beside / "a.1.py") in said
+    assert code == 0 and str(beside / "a.1.py") in output
     assert (beside / "a.1.py").read_text() == "a = 'mine'\n"
     assert (beside / "new.1.py").read_text() == "not from git\n"
     assert {name: (mine / name).read_text() for name in ours} == ours
@@ -202,8 +202,8 @@ def test_a_page_in_the_middle_of_saving_is_left_alone(upstream, mine, where, hal
     (mine / PAGE).write_text(half)
     mended = page(cell("one", "1, mended"), *SHIPPED_PAGES[1:])
     commit(upstream, {PAGE: mended, OTHER_PAGE: mended})
-    code, said = update(*where)
-    assert code == 1 and f"{PAGE} was left as it is." in said and "not a notebook" in said
+    code, output = update(*where)
+    assert code == 1 and f"{PAGE} was left as it is." in output and "not a notebook" in output
     assert (mine / PAGE).read_text() == half and texts(mine, OTHER_PAGE)[0] == "1, mended"
     pages.save(mine / PAGE, page(*SHIPPED_PAGES[:2], cell("three", "my answer")))
     assert update(*where)[0] == 0
@@ -227,14 +227,14 @@ def test_a_page_that_is_saved_while_it_is_renewed_is_left_alone(upstream, mine, 
     look = updating.changes
 
     def saved_meanwhile(*words):
-        found = look(*words)
+        result = look(*words)
         answered(mine, three="my answer")
-        return found
+        return result
 
     with monkeypatch.context() as patch:
         patch.setattr(updating, "changes", saved_meanwhile)
-        code, said = update()
-    assert code == 1 and "It was saved in this moment. Save it, and run `update` again." in said
+        code, output = update()
+    assert code == 1 and "It was saved in this moment. Save it, and run `update` again." in output
     assert update()[0] == 0 and texts(mine) == ["1, mended", "2", "my own", "my answer"]
 
 
@@ -261,9 +261,9 @@ def test_a_shallow_clone(upstream, tmp_path, monkeypatch):
 def refused(folder: Path, *parts: str, words: tuple = ()) -> None:
     """The update says these, and changes nothing."""
     before = everything(folder)
-    code, said = update(*words)
+    code, output = update(*words)
     assert code == 2 and everything(folder) == before
-    assert all(part in said for part in (*parts, "Nothing was changed.")), said
+    assert all(part in output for part in (*parts, "Nothing was changed.")), output
 
 
 def test_no_git(mine, monkeypatch, tmp_path):
@@ -339,11 +339,11 @@ def test_a_disk_that_is_full_or_read_only(mine, upstream, monkeypatch):
         full.setattr(
             pages, "write_atomically", lambda *_: (_ for _ in ()).throw(OSError(28, "full"))
         )
-        code, said = update()
-        assert code == 2 and "cannot be written: full" in said
+        code, output = update()
+        assert code == 2 and "cannot be written: full" in output
     assert update()[0] == 0 and texts(mine) == ["1, mended", "2", "my own", "3"]
-    kept = [json.loads(path.read_text()) for path in (mine / "notebooks/work/pages").iterdir()]
-    assert ["mine"] in [["".join(one["source"]) for one in held["cells"]] for held in kept]
+    copies = [json.loads(path.read_text()) for path in (mine / "notebooks/work/pages").iterdir()]
+    assert ["mine"] in [["".join(one["source"]) for one in held["cells"]] for held in copies]
 
 
 def test_nothing_of_the_surroundings_leads_git_astray(mine, upstream, monkeypatch):

@@ -8,7 +8,7 @@ import nbformat
 from tools.book.page import NOTE_ID, PROGRESS, title
 
 SCRIPT = "search.js"
-LONGEST = 20  # results to show
+MAX_RESULTS = 20  # results to show
 FORM = (
     '<form role="search"><input type="search" id="book-search" name="search" '
     'placeholder="Search" aria-label="Search in all pages" autocomplete="off">'
@@ -71,4 +71,4 @@ def entries(stem: str, notebook: nbformat.NotebookNode, hidden: list[str]) -> li
 def search_index(sections: list[dict[str, str]]) -> str:
     """The script with all texts in it."""
     texts = json.dumps(sections, ensure_ascii=False).replace("</", "<\\/")
-    return f"const MOST = {LONGEST};\nconst TEXTS = {texts};\n{FINDS}"
+    return f"const MOST = {MAX_RESULTS};\nconst TEXTS = {texts};\n{FINDS}"

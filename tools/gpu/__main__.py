@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ddp_workbook.experiments.one_gpu import FOLDER
 from tools.gpu.parts import parts
-from tools.gpu.running import BUDGET, FAILED, LOGS, OK, Outcome, last_lines, run_all
+from tools.gpu.running import BUDGET_S, FAILED, LOGS, OK, Outcome, last_lines, run_all
 from tools.set_up import ROOT
 
 WIDE = 150  # columns if the output is a file
@@ -29,7 +29,7 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[PART]...", help="Al
 Budget = Annotated[float, typer.Option(help="Seconds for all parts together.")]
 
 
-def main(names: Names = None, budget: Budget = BUDGET) -> None:
+def main(names: Names = None, budget: Budget = BUDGET_S) -> None:
     """All that one NVIDIA GPU can show: measurements to data/gpu, tests marked gpu1, the pages."""
     if not torch.cuda.is_available():
         sys.exit(NO_GPU.format(version=torch.__version__))

@@ -17,8 +17,8 @@ from tools.gpu.parts import Part
 from tools.set_up import ROOT
 
 OK, FAILED, SKIPPED = "ok", "failed", "skipped"
-BUDGET = 540.0  # seconds for all parts: a machine is often lent for ten minutes, set-up included
-LEAST = 15.0  # seconds that a part needs to begin: torch and CUDA alone can take ten
+BUDGET_S = 540.0  # seconds for all parts: a machine is often lent for ten minutes, set-up included
+MIN_PART_S = 15.0  # seconds that a part needs to begin: torch and CUDA alone can take ten
 LOGS = ROOT / "build" / "gpu"
 LOG_LINES = 12  # last lines of a part that failed
 # Otherwise NCCL and gloo look for a network, which a single machine may not have.
@@ -38,7 +38,7 @@ class Outcome:
 def run_all(
     parts: Sequence[Part],
     report: Callable[[Outcome], None],
-    budget: float = BUDGET,
+    budget: float = BUDGET_S,
     logs: Path = LOGS,
 ) -> list[Outcome]:
     """The outcome of each part, in order; `report` is called with each at once.
@@ -53,7 +53,7 @@ def run_all(
             outcome = Outcome(part.name, 0, SKIPPED, "interrupted")
         elif lacking := missing(part):
             outcome = Outcome(part.name, 0, SKIPPED, f"not installed here: {', '.join(lacking)}")
-        elif remaining < LEAST:
+        elif remaining < MIN_PART_S:
             words = f"no time left of {budget:.0f} s; name it in ARGS= to run it alone"
             outcome = Outcome(part.name, 0, SKIPPED, words)
         else:

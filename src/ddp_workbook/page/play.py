@@ -31,7 +31,7 @@ from manyranks.launcher.launch import run_ranks
 
 RECORD = "DDP_WORKBOOK_STILLS"  # set by whoever makes pages to read: they have no kernel to ask
 TIMEOUT_S = 60.0  # seconds until a run is given up for which nothing proves that it hangs
-MOST_LINES = 20  # printed lines that are shown
+MAX_LINES = 20  # printed lines that are shown
 ROW = ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0.2em 2em")
 REPORT = "border-left:4px solid #c30c45; padding-left:0.6em; white-space:pre-wrap; margin:0.3em 0"
 EARLIER = (
@@ -312,8 +312,8 @@ def error_text(error: BaseException) -> str:
 def first_lines(output: str) -> str:
     """The first lines of what the ranks printed, and how many more there are."""
     lines = output.splitlines()
-    more = [f"… and {len(lines) - MOST_LINES:,} more lines"] if len(lines) > MOST_LINES else []
-    return "\n".join([*lines[:MOST_LINES], *more])
+    more = [f"… and {len(lines) - MAX_LINES:,} more lines"] if len(lines) > MAX_LINES else []
+    return "\n".join([*lines[:MAX_LINES], *more])
 
 
 # Interrupts

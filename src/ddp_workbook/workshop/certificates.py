@@ -12,7 +12,7 @@ from manyranks.errors import WorkbookError
 
 WORKSHOP = "The Distributed PyTorch Workbook"
 OF_EVERYBODY = ("exercises", "work", "notebooks")  # folders in which attempts are saved
-LONGEST = 50  # characters of a name that a file's name keeps
+MAX_NAME_LENGTH = 50  # characters of a name that a file's name keeps
 PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>{name}: {workshop}</title>
@@ -76,7 +76,7 @@ def write(folder: Path, solved: Mapping[str, Sequence[str]], workshop: str) -> l
 
 def safe(name: str) -> str:
     """The name as a part of a file's name: letters, digits and _ of any language."""
-    return re.sub(r"[^\w-]+", "_", name)[:LONGEST].strip("_") or "attendee"
+    return re.sub(r"[^\w-]+", "_", name)[:MAX_NAME_LENGTH].strip("_") or "attendee"
 
 
 def _new_file(folder: Path, name: str, text: str) -> Path:

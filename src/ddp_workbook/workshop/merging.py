@@ -48,9 +48,9 @@ def merge(base: dict, mine: dict, theirs: dict) -> tuple[dict, list[dict]]:
         *additions[None],
         *(item for cell in cells for item in (cell, *additions[cell["id"]])),
     ]
-    page_now = {**theirs, "metadata": _metadata(base, mine, theirs), "cells": all_cells}
-    page_now["nbformat_minor"] = max(mine.get("nbformat_minor", 0), theirs["nbformat_minor"])
-    return page_now, conflicts
+    merged_page = {**theirs, "metadata": _metadata(base, mine, theirs), "cells": all_cells}
+    merged_page["nbformat_minor"] = max(mine.get("nbformat_minor", 0), theirs["nbformat_minor"])
+    return merged_page, conflicts
 
 
 def same(first: dict, second: dict) -> bool:

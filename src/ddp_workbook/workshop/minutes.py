@@ -33,23 +33,23 @@ def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
 
     An exercise's cells, whose ids begin with ex-, are left out: its own minutes include them.
     """
-    words = lines = extras = 0.0
+    words = lines = extra_minutes = 0.0
     for cell in notebook.cells:
         if cell.id.startswith("ex-"):
             continue
         if cell.cell_type == "markdown":
             words += len(WORD.findall(cell.source))
-            extras += PLAYER * cell.source.count("**Play.**")
+            extra_minutes += PLAYER * cell.source.count("**Play.**")
         elif prediction := PREDICT_CALL.match(cell.source):
             words += len(WORD.findall(questions.find(prediction[1]).ask))
-            extras += PREDICTION
+            extra_minutes += PREDICTION
         elif cell.cell_type == "code":
             lines += lines_of(cell.source)
             if SHOWS_CODE.match(cell.source):
                 lines += sum(lines_of(output.data["text/plain"]) for output in cell.outputs[:1])
             elif not cell.source.startswith("progress("):
-                extras += MINUTES_PER_FIGURE * sum(map(is_figure, cell.outputs))
-    return words / WORDS + lines / LINES + extras + min(seconds, MAX_RUN_S) / 60
+                extra_minutes += MINUTES_PER_FIGURE * sum(map(is_figure, cell.outputs))
+    return words / WORDS + lines / LINES + extra_minutes + min(seconds, MAX_RUN_S) / 60
 
 
 def is_figure(output: nbformat.NotebookNode) -> bool:

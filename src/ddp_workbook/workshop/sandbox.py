@@ -27,13 +27,13 @@ from manyranks.errors import WorkbookError
 from manyranks.launcher.limits import free_memory
 
 MIB = 2**20
-CPU_SECONDS = 300  # of one process
-WALL_SECONDS = 240.0  # of one answer
+CPU_LIMIT_S = 300  # of one process
+ANSWER_TIMEOUT_S = 240.0  # of one answer
 FILE_BYTES = 256 * MIB  # of one file
 MEMORY_BYTES = 4096 * MIB  # of one process; of all: see `SandboxedProcess`
 SCRATCH_BYTES = 512 * MIB  # of each folder in memory
-PROCESSES = 256  # of one run, at once; four ranks are seven
-THREADS = 1024  # more than the user has at the start
+MAX_PROCESSES = 256  # of one run, at once; four ranks are seven
+EXTRA_THREADS = 1024  # more than the user has at the start
 KILL_TIMEOUT_S = 10.0  # seconds until all of them have been killed
 POLL_S = 0.2  # seconds between two looks at what the processes take
 VARIABLE_NAMES = (  # variables that programs need; others may be secrets
@@ -133,10 +133,10 @@ def limit_this_process() -> None:
         if process.info["uids"] and process.info["uids"].real == os.getuid():
             threads += process.info["num_threads"] or 0
     limits = {
-        "CPU": CPU_SECONDS,
+        "CPU": CPU_LIMIT_S,
         "FSIZE": FILE_BYTES,
         "DATA": MEMORY_BYTES,  # not AS: torch reserves far more addresses than it uses
-        "NPROC": threads + THREADS,
+        "NPROC": threads + EXTRA_THREADS,
         "CORE": 0,
     }
     for name, limit in limits.items():
@@ -200,10 +200,10 @@ class SandboxedProcess:
 
     def _line(self) -> str:
         assert self.process.stdout
-        end = time.monotonic() + WALL_SECONDS
+        end = time.monotonic() + ANSWER_TIMEOUT_S
         while b"\n" not in self.buffer:
             if time.monotonic() > end:
-                raise SandboxLimitExceeded(f"has not ended after {WALL_SECONDS:g} s")
+                raise SandboxLimitExceeded(f"has not ended after {ANSWER_TIMEOUT_S:g} s")
             if select.select([self.process.stdout], [], [], POLL_S)[0]:
                 data = os.read(self.process.stdout.fileno(), 65536)
                 if not data:
@@ -218,8 +218,8 @@ class SandboxedProcess:
     def _look(self) -> None:
         """Raise SandboxLimitExceeded if all its processes together take too much."""
         running = self.running()
-        if len(running) > PROCESSES:
-            raise SandboxLimitExceeded(f"started more than {PROCESSES} processes")
+        if len(running) > MAX_PROCESSES:
+            raise SandboxLimitExceeded(f"started more than {MAX_PROCESSES} processes")
         used = 0
         for process in running:
             with contextlib.suppress(psutil.Error):

@@ -229,11 +229,11 @@ def changes(checkout: Path, old: str, new: str) -> list[Change]:
     for about, path in zip(words[::2], words[1::2], strict=False):
         _, mode, was, becomes, _ = about.split(" ")
         old_id, new_id = (
-            one.strip("0") and one for one in (was, becomes)
-        )  # only zeros: there is none
+            blob.strip("0") and blob for blob in (was, becomes)
+        )  # zeros: there is none
         differences.append(Change(path, old_id, new_id, mode == "100755"))
-    here = _ids(checkout, [one.path for one in differences])
-    return [replace(one, mine=here.get(one.path, "")) for one in differences]
+    here = _ids(checkout, [change.path for change in differences])
+    return [replace(change, mine=here.get(change.path, "")) for change in differences]
 
 
 def _ids(checkout: Path, paths: list[str]) -> dict[str, str]:

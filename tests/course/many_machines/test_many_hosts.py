@@ -17,7 +17,7 @@ from ddp_workbook.experiments.fully_sharded.one_process import one_process
 from tests.clusters.breakages import BREAKAGES, HEAD_BY_ADDRESS, own_name_is_loopback
 from tests.clusters.hosts import Hosts
 from tests.clusters.record_messages import read_records
-from tests.clusters.torchruns import LIMIT, PORT, TORCHRUN, WORKER, line, run_on_hosts
+from tests.clusters.torchruns import PORT, TIMEOUT_S, TORCHRUN, WORKER, line, run_on_hosts
 
 pytestmark = pytest.mark.push("hosts and Slurm")
 
@@ -45,7 +45,7 @@ def train_on(hosts, program, nodes, ranks, results):
     """One training over these hosts; how each torchrun ended, and the row of results."""
     chapter = [str(CHAPTERS / f"{program}.py"), *SIZE, f"--results={results}"]
     typed = line(nodes=nodes, ranks=ranks, program=chapter)
-    ended = run_on_hosts(hosts, dict.fromkeys(range(nodes), typed), LIMIT)
+    ended = run_on_hosts(hosts, dict.fromkeys(range(nodes), typed), TIMEOUT_S)
     assert [each.code for each in ended] == [0] * nodes, "\n".join(each.output for each in ended)
     with open(results) as file:
         (row,) = csv.DictReader(file)
@@ -162,7 +162,7 @@ def test_what_mends_a_host_whose_name_is_loopback(endpoint, head, other):
     """gloo is told the interface; the head, that it is the head, where the address hides it."""
     lines = {0: line(*head, endpoint=endpoint), 1: line(*other, endpoint=endpoint)}
     with Hosts(2) as hosts, own_name_is_loopback(hosts):
-        ended = run_on_hosts(hosts, lines, LIMIT, environment={"GLOO_SOCKET_IFNAME": "eth0"})
+        ended = run_on_hosts(hosts, lines, TIMEOUT_S, environment={"GLOO_SOCKET_IFNAME": "eth0"})
     assert [each.code for each in ended] == [0, 0], "\n".join(each.output for each in ended)
 
 
@@ -193,7 +193,7 @@ def listening(hosts: Hosts, i: int) -> list[tuple[str, int]]:
 def visit(hosts: Hosts, i: int, address: str, port: int) -> subprocess.CompletedProcess:
     """A stranger to the job, on host i, uses the store at this address."""
     return hosts.run(
-        i, [*NOBODY, sys.executable, "-c", STRANGER, address, str(port)], timeout=LIMIT
+        i, [*NOBODY, sys.executable, "-c", STRANGER, address, str(port)], timeout=TIMEOUT_S
     )
 
 
@@ -207,7 +207,7 @@ def test_the_store_listens_everywhere_and_asks_nobody(hosts):
     found = {}
 
     def look(printed) -> bool:
-        assert wait_until(lambda: "step 1" in printed(0), LIMIT), printed(0)
+        assert wait_until(lambda: "step 1" in printed(0), TIMEOUT_S), printed(0)
         found["ports"] = listening(hosts, 0)
         everywhere = [port for address, port in found["ports"] if address in ("::", "0.0.0.0")]
         found["visits"] = [visit(hosts, 1, hosts.names[0], port) for port in everywhere[:1]]
@@ -215,7 +215,7 @@ def test_the_store_listens_everywhere_and_asks_nobody(hosts):
 
     steps = (WORKER, "--steps=100000", "--pause=0.1")
     typed = [TORCHRUN, "--standalone", "--nproc-per-node=2", *steps]
-    run_on_hosts(hosts, {0: typed}, LIMIT, meanwhile=look)
+    run_on_hosts(hosts, {0: typed}, TIMEOUT_S, meanwhile=look)
     addresses = [address for address, _ in found["ports"]]
     assert hosts.addresses[0] in addresses  # gloo, once for each rank
     (visit_done,) = found["visits"]

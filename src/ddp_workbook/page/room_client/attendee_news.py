@@ -10,12 +10,12 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 
 MAX_NEWS_BYTES = 1 << 16  # bytes of an attendee's news
-LONGEST_NAME = 40
-LONGEST_WORD, LONGEST_ADVICE = 80, 1000
-MOST_EXERCISES = 200
-MOST_QUESTIONS = 400
+MAX_NAME_LENGTH = 40
+MAX_WORD_LENGTH, MAX_ADVICE_LENGTH = 80, 1000
+MAX_EXERCISES = 200
+MAX_QUESTIONS = 400
 GUESS = r"[a-z]|[\d.e+-]{1,24}"  # the letter of a choice, or a number
-LATEST = 1e11  # a time in seconds; later ones are no times
+MAX_TIME_S = 1e11  # a time in seconds; later ones are no times
 
 
 @dataclass(frozen=True)
@@ -101,8 +101,8 @@ class Attendee:
 def clean_name(name: object) -> str:
     """A name as all see it, on one line; ValueError if it is empty or longer than 40 characters."""
     display_name = " ".join("".join(c if c.isprintable() else " " for c in str(name)).split())
-    if not 0 < len(display_name) <= LONGEST_NAME:
-        raise ValueError(f"a name has 1 to {LONGEST_NAME} letters, not {str(name)[:60]!r}")
+    if not 0 < len(display_name) <= MAX_NAME_LENGTH:
+        raise ValueError(f"a name has 1 to {MAX_NAME_LENGTH} letters, not {str(name)[:60]!r}")
     return display_name
 
 
@@ -113,12 +113,12 @@ def parse_news(data: bytes) -> Attendee:
     try:
         news = json.loads(data.decode("utf-8"))
         exercises = {word(name): progress(value) for name, value in news["exercises"].items()}
-        if len(exercises) > MOST_EXERCISES:
-            raise ValueError(f"it has more than {MOST_EXERCISES} exercises")
+        if len(exercises) > MAX_EXERCISES:
+            raise ValueError(f"it has more than {MAX_EXERCISES} exercises")
         all_guesses = news.get("guesses", {}).items()  # a page of an older workbook sends none
         guesses = {word(name): parse_guess(value) for name, value in all_guesses}
-        if len(guesses) > MOST_QUESTIONS:
-            raise ValueError(f"it has guesses for more than {MOST_QUESTIONS} questions")
+        if len(guesses) > MAX_QUESTIONS:
+            raise ValueError(f"it has guesses for more than {MAX_QUESTIONS} questions")
         since, sent = moment(news.get("since", 0.0)), moment(news.get("sent", 0.0))
         page = news["page"] and word(news["page"])
         return Attendee(
@@ -135,7 +135,7 @@ def progress(news: dict) -> ExerciseProgress:
         raise ValueError(f"{attempts!r} is no number of attempts")
     if state not in ("solved", "not yet"):
         raise ValueError(f"{state!r} is no state of an exercise")
-    advice = str(news["advice"])[:LONGEST_ADVICE]
+    advice = str(news["advice"])[:MAX_ADVICE_LENGTH]
     return ExerciseProgress(
         state, attempts, advice, moment(news["time"]), moment(news.get("began", news["time"]))
     )
@@ -154,13 +154,13 @@ def parse_guess(news: dict) -> GuessNews:
 
 def word(text: object) -> str:
     """The name of an exercise or a page."""
-    if not (isinstance(text, str) and re.fullmatch(rf"\w{{1,{LONGEST_WORD}}}", text)):
+    if not (isinstance(text, str) and re.fullmatch(rf"\w{{1,{MAX_WORD_LENGTH}}}", text)):
         raise ValueError(f"{str(text)[:60]!r} names no exercise and no page")
     return text
 
 
 def moment(seconds: object) -> float:
     """A time, in seconds since 1970."""
-    if not isinstance(seconds, int | float) or not abs(seconds) < LATEST:  # false for nan, too
+    if not isinstance(seconds, int | float) or not abs(seconds) < MAX_TIME_S:  # false for nan, too
         raise ValueError(f"{str(seconds)[:60]!r} is no time")
     return float(seconds)

@@ -5,8 +5,13 @@ import threading
 import time
 from collections.abc import Callable
 
-FIRST, LONGEST = 1.0, 30.0  # seconds until the next try: doubled, up to the second number
-BETWEEN = 0.05  # seconds at least between two deliveries: what happens meanwhile goes with the next
+FIRST_PAUSE_S, MAX_PAUSE_S = (
+    1.0,
+    30.0,
+)  # seconds until the next try: doubled, up to the second number
+MIN_INTERVAL_S = (
+    0.05  # seconds at least between two deliveries: what happens meanwhile goes with the next
+)
 EXIT_WAIT_S = 1.0  # seconds that a kernel waits for the last news as it ends
 
 
@@ -43,7 +48,7 @@ class BackgroundSender:
 
     def run(self) -> None:
         """Deliver for as long as the process lives."""
-        pause = FIRST
+        pause = FIRST_PAUSE_S
         while True:
             with self.condition:
                 # What failed is tried again after a while, or at once if something is new.
@@ -54,5 +59,5 @@ class BackgroundSender:
             with self.condition:
                 self.problem, self.deliveries = problem, number
                 self.condition.notify_all()
-            pause = min(LONGEST, 2 * pause) if problem else FIRST
-            time.sleep(BETWEEN)
+            pause = min(MAX_PAUSE_S, 2 * pause) if problem else FIRST_PAUSE_S
+            time.sleep(MIN_INTERVAL_S)

@@ -30,9 +30,9 @@ from manyranks.files import write_atomically
 
 PORT = 8765
 CODE_FILE = ".code"  # in the room's folder: a server that is started again has the same code
-LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without I, O, 0 and 1
-LENGTH = 6  # of the code: 32**6 are 30 bits
-MOST_PEOPLE, MOST_ADDRESSES = 300, 1000
+CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without I, O, 0 and 1
+CODE_LENGTH = 6  # of the code: 32**6 are 30 bits
+MAX_PEOPLE, MAX_ADDRESSES = 300, 1000
 REQUEST_TIMEOUT_S = 10.0  # seconds for a request to arrive
 UNENCRYPTED = (
     "Without --certificate, whoever reads the network's traffic reads names, progress and the code."
@@ -69,7 +69,7 @@ class Bucket:
 class Room:
     """What the server knows: the folder, the code, and how often whom it was asked."""
 
-    def __init__(self, folder: Path, code: str, most: int = MOST_PEOPLE):
+    def __init__(self, folder: Path, code: str, most: int = MAX_PEOPLE):
         self.folder, self.code, self.most = folder, code, most
         # by the address that guesses, and by the attendee who sends
         self.guesses: defaultdict[str, Bucket] = defaultdict(lambda: Bucket(rate=1, burst=20))
@@ -86,7 +86,7 @@ class Room:
         while, the right one neither: trying all codes would take 34 years. Others hear nothing of
         that, and those who are in the room go on.
         """
-        if len(self.guesses) > MOST_ADDRESSES:
+        if len(self.guesses) > MAX_ADDRESSES:
             self.guesses.clear()
         guesses, known = self.guesses[asker], self.path(own).exists()
         if not known and guesses.fill() < 1:
@@ -166,14 +166,14 @@ def code_of(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            code = "".join(secrets.choice(LETTERS) for _ in range(LENGTH))
+            code = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "w", encoding="ascii") as file:
                 file.write(code)
         code = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeError) as error:
         raise WorkbookError(f"{path} cannot be used for the room's code: {error}.") from None
-    if len(code) < LENGTH or not code.isalnum():
+    if len(code) < CODE_LENGTH or not code.isalnum():
         raise WorkbookError(f"{path} holds no code: delete it, and a new one is made.")
     return code
 

@@ -15,11 +15,13 @@ from ddp_workbook.workshop.room.board import Board, Spread, read_board
 from manyranks.errors import WorkbookError
 from manyranks.files import write_atomically
 
-LATEST = 3  # questions in a terminal; exercises on a projector, below the answers to a question
+LATEST_COUNT = (
+    3  # questions in a terminal; exercises on a projector, below the answers to a question
+)
 AWAY_AFTER_MINUTES = 10  # minutes without a cell
 HEADINGS = ("who", "page", "solved", "working on", "attempts", "minutes ago")
-MOST_BARS, MOST_STUCK = 8, 3  # on a projector with 720 lines: the latest; where most are stuck
-MOST_GUESSES = 6  # different numbers
+MAX_BARS, MAX_STUCK = 8, 3  # on a projector with 720 lines: the latest; where most are stuck
+MAX_GUESSES = 6  # different numbers
 WIDTH = 20  # characters of a bar in a terminal
 Bar = tuple[int, int, str]  # how many, of how many, in words
 
@@ -101,7 +103,7 @@ def guess_bars(spread: Spread) -> list[Bar]:
     """How many gave each answer that is shown; of many numbers, the commonest."""
     counts = spread.counts
     if not spread.question.choices:
-        counts = sorted(sorted(counts, key=lambda row: -row[2])[:MOST_GUESSES])
+        counts = sorted(sorted(counts, key=lambda row: -row[2])[:MAX_GUESSES])
     bars = []
     for answer, first, now in counts:
         letter = f"{answer}: " if spread.question.choices else ""
@@ -122,7 +124,7 @@ def bar_lines(board: Board) -> list[str]:
         return f"{'█' * full}{'░' * (WIDTH - full)} {words}"
 
     lines = []
-    for spread in board.spreads()[-LATEST:]:
+    for spread in board.spreads()[-LATEST_COUNT:]:
         lines.append(f"{people(spread.people)} guessed: {spread.question.ask}")
         lines += map(bar_text, guess_bars(spread))
     return [*lines, *map(bar_text, solved_bars(board))]
@@ -169,9 +171,9 @@ def projector_page(
         bars = guess_bars(spread)
         parts.append(bar_list(bars))
         answers = len(bars)
-    parts.append(bar_list(solved_bars(board)[-max(LATEST, MOST_BARS - answers) :]))
+    parts.append(bar_list(solved_bars(board)[-max(LATEST_COUNT, MAX_BARS - answers) :]))
     stuck = sentences(board, names=False)
-    parts += [f"<p>{html.escape(words)}</p>" for words in stuck[:MOST_STUCK]]
+    parts += [f"<p>{html.escape(words)}</p>" for words in stuck[:MAX_STUCK]]
     if names:
         items = "".join(f"<li>{html.escape(attendee.name)}</li>" for attendee in board.attendees)
         parts.append(f'<ul class="names">{items}</ul>')
