@@ -15,7 +15,7 @@ from manyranks.launcher.launch import run_ranks
 from manyranks.recording.timing import compare
 
 RANKS = 2
-MOST = 1.03  # times as long
+MAX_RATIO = 1.03  # times as long
 CHAPTER = (WIDTH, DEPTH, BATCH_SIZE)
 LARGE = (1024, 4, 256)  # width, depth, batch: what the notebooks compare timings on
 CONTENTS = (
@@ -48,7 +48,7 @@ def chapters_step(frame: pd.DataFrame, size: tuple[int, int, int], note: str = "
     """The chapter's step against the barest loop, with the target."""
     what = "the DDP chapter's step, width {}, depth {}, batch {}".format(*size)
     line = beside(frame, what, "chapter", BAREST, longer=True, note=note)
-    return replace(line, target=f"at most {MOST} times", met=bool(line.ratio <= MOST))
+    return replace(line, target=f"at most {MAX_RATIO} times", met=bool(line.ratio <= MAX_RATIO))
 
 
 def step_seconds(size: tuple[int, int, int], rounds: int) -> pd.DataFrame:

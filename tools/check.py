@@ -161,9 +161,9 @@ def module(path: str) -> str:
     return path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def is_beside(package: str, other: str) -> bool:
+def is_beside(package: str, path: str) -> bool:
     """Whether a module lies in the folder of this `__init__.py`."""
-    return Path(other).parent == Path(package).parent and other != package
+    return Path(path).parent == Path(package).parent and path != package
 
 
 def is_exercise(path: str, name: str) -> bool:

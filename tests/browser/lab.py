@@ -95,10 +95,10 @@ class Document:
         self.page.click(f'#jp-MainMenu >> text="{name}"')
         self.page.click(f'.lm-Menu li[data-command="{command}"]')
 
-    def wait_for(self, reached: Callable[[], bool], timeout: float = 600) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 600) -> None:
         """Wait until this is so."""
         deadline = time.monotonic() + timeout
-        while not reached():
+        while not condition():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"it is not so after {timeout} s")
             self.page.wait_for_timeout(50)
@@ -247,9 +247,9 @@ class Notebook(Document):
         clip = {"x": box["x"], "y": box["y"], "width": box["width"], "height": height}
         self.page.screenshot(path=str(path), clip=clip)
 
-    def _wait(self, reached, deadline: float) -> None:
+    def _wait(self, condition, deadline: float) -> None:
         state = self.page.evaluate(STATE)
-        while not reached(state):
+        while not condition(state):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"JupyterLab stands still at {state}")
             self.page.wait_for_timeout(100)

@@ -46,11 +46,11 @@ def reader(browser):
     context = browser.new_context(viewport={"width": WIDTH, "height": 900}, offline=True)
     wrong = []
 
-    def asked(request):
+    def note_request(request):
         if not request.url.startswith(("file:", "data:")):
             wrong.append(request.url)
 
-    context.on("request", asked)
+    context.on("request", note_request)
     context.on("weberror", lambda error: wrong.append(str(error.error)))
 
     def open_page(path, width=WIDTH):

@@ -85,9 +85,9 @@ def test_twenty_attendees_on_the_projector(invitation, attendees):
         page = browser.new_page(viewport={"width": 1280, "height": 720})
         page.goto(path.as_uri())
         page.wait_for_selector("text=The room: 20 people", timeout=600_000)
-        for one in attendees:
-            one.stdin.write("\n")
-            one.stdin.flush()
+        for attendee in attendees:
+            attendee.stdin.write("\n")
+            attendee.stdin.flush()
         assert [attendee.wait(600) for attendee in attendees] == [0] * PEOPLE
         page.wait_for_selector("text=10 of 20 have solved exercise_9", timeout=600_000)
         page.wait_for_selector("text=20 (at first 0)", timeout=600_000)

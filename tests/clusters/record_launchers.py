@@ -27,7 +27,7 @@ from tests.clusters.slurm import Slurm
 
 CHECKOUT = Path(__file__).parents[2]
 DATA = CHECKOUT / "data" / "many_machines"
-PATIENCE = 600  # seconds for a job
+TIMEOUT_S = 600  # seconds for a job
 ROUNDS = 2  # of the scaling study: whatever else the machine does only makes a run slower
 VARIABLE_NAMES = [*RANK_VARIABLES, "SLURM_PROCID", "SLURM_NTASKS"]
 # Notes its environment, then is the chapter's program.
@@ -67,7 +67,7 @@ def run_by(slurm: Slurm, scripts: Path, ending: str) -> dict:
         re.sub(r"(?m)^start_ranks \w+", f"{settings}\nstart_ranks {program}", text)
     )
     job = slurm.submit(job_script.name, folder=scripts)
-    state = slurm.wait(job, PATIENCE)
+    state = slurm.wait(job, TIMEOUT_S)
     output = slurm.output(job)
     if state != "COMPLETED":
         raise SystemExit(f"{job_script.name} is {state}:\n{output}")
@@ -107,7 +107,7 @@ def record_scaling() -> None:
         for _ in range(ROUNDS):
             study = slurm.run(["bash", "scaling_study.sh"], cwd=scripts, env=settings, check=True)
             for job in re.findall(r"(?m)^job (\d+):", study.stdout):
-                if (state := slurm.wait(job, PATIENCE)) != "COMPLETED":
+                if (state := slurm.wait(job, TIMEOUT_S)) != "COMPLETED":
                     raise SystemExit(f"job {job} is {state}:\n{slurm.output(job)}")
             print((scripts / "results.csv").read_text(), flush=True)
         header, *rows = csv.reader((scripts / "results.csv").read_text().splitlines())

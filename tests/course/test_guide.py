@@ -114,7 +114,7 @@ def test_each_chapter_has_its_section(path):
     own = {name for name, _ in pages.exercises(page)}
     assert set(re.findall(r"[Ii]n\s`(\w+)`", mistake)) == own
     to_ask = re.findall(rf"(?m)^- \[.*\]\({path.name}#cell-id=([\w-]+)\).*\*.*\?\*$", discuss)
-    assert len(to_ask) == timetable.QUESTIONS and all(predicted(page, cell) for cell in to_ask)
+    assert len(to_ask) == timetable.QUESTION_COUNT and all(predicted(page, cell) for cell in to_ask)
     assert any(cut.stem == path.stem and cut.minutes > 0 for cut in timetable.cuts(late_of(path)))
 
 

@@ -164,8 +164,8 @@ class Checkout:
 
     def books(self) -> dict[str, str]:
         """All files of both books, by name."""
-        found = sorted((self.root / "build").glob("book*/*.*"))
-        return {f"{one.parent.name}/{one.name}": one.read_text() for one in found}
+        paths = sorted((self.root / "build").glob("book*/*.*"))
+        return {f"{path.parent.name}/{path.name}": path.read_text() for path in paths}
 
 
 def test_one_execution_makes_both_books_and_what_has_not_changed_is_not_run_again(checkout):
@@ -343,8 +343,12 @@ def test_the_search_knows_every_section_and_no_answer(executed_page):
     notebook = small_notebook(executed_page)
     hidden = [id for ids in mark_answers(notebook) for id in ids]
     result = entries("01_greeting", notebook, hidden)
-    assert {one["heading"] for one in result} == {"01 Meeting & greeting", "A question", "Next"}
-    texts = " ".join(one["text"] for one in result)
+    assert {section["heading"] for section in result} == {
+        "01 Meeting & greeting",
+        "A question",
+        "Next",
+    }
+    texts = " ".join(section["text"] for section in result)
     assert "hello from a cell" in texts and "nobody knew" not in texts
     script = search_index([*result, {"text": "</script>"}])
     assert "</script>" not in script

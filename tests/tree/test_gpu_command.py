@@ -63,10 +63,10 @@ def test_there_is_a_part_for_each_measurement_the_tests_and_each_page():
 def test_a_part_that_fails_is_reported_and_the_others_go_on(tmp_path):
     """An exception, a crash, a package that is not there."""
     result = outcomes(RAISES, CRASHES, LACKS, WORKS, tmp_path=tmp_path)
-    assert [(one.name, one.state) for one in result] == [
+    assert [(outcome.name, outcome.state) for outcome in result] == [
         ("raises", FAILED), ("crashes", FAILED), ("lacks", SKIPPED), ("works", OK)
     ]  # fmt: skip
-    assert [one.reason for one in result] == [
+    assert [outcome.reason for outcome in result] == [
         "RuntimeError: no room on the GPU",
         "killed by SIGABRT",
         "not installed here: no_such_module, nor_this",
@@ -111,7 +111,7 @@ def test_an_interrupt_ends_the_part_and_skips_the_others(tmp_path, monkeypatch):
     first, second = outcomes(Part("hangs", 60, ("-c", HANGS)), WORKS, tmp_path=tmp_path)
     assert (first.state, first.reason) == (FAILED, "interrupted")
     assert (second.state, second.reason) == (SKIPPED, "interrupted")
-    assert [one for one in psutil.Process().children() if one not in before] == []
+    assert [process for process in psutil.Process().children() if process not in before] == []
 
 
 # What a part's process does

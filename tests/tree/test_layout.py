@@ -106,8 +106,8 @@ def test_arrows_point_one_way(package, part):
 @pytest.mark.parametrize("part", ["judging", "exercises"])
 def test_ranks_that_judge_draw_nothing(part):
     """A rank of a check would pay for the pictures."""
-    found = set().union(*map(imports, files_of("ddp_workbook", part)))
-    assert [one for one in found if one.startswith("manyranks.figures")] == []
+    names = set().union(*map(imports, files_of("ddp_workbook", part)))
+    assert [one for one in names if one.startswith("manyranks.figures")] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)

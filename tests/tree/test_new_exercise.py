@@ -104,7 +104,7 @@ def test_any_cells_can_be_tried(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["average_gradients", "--page", "02"], "There is an exercise average_gradients"),
         (["two words", "--page", "02"], "cannot be the name of a function"),
@@ -119,10 +119,10 @@ def test_any_cells_can_be_tried(tmp_path, monkeypatch, capsys):
         (["mean_over_ranks", "--try", "elsewhere.py"], "broadcast(total)' is not in the solution"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_written(words, told, tmp_path, monkeypatch):
+def test_what_cannot_be_done_is_said_and_nothing_is_written(words, message, tmp_path, monkeypatch):
     """Also what would make a page or a plan too long: before, and not after."""
     monkeypatch.chdir(tmp_path)
     Path("elsewhere.py").write_text('edit("dist.broadcast(total)", "pass")\n')
-    with pytest.raises(SystemExit, match=re.escape(told)):
+    with pytest.raises(SystemExit, match=re.escape(message)):
         new_exercise.main(words)
     assert not [*EXERCISES.rglob("another.py")] and not (WRONG / "another.py").exists()

@@ -82,22 +82,22 @@ def test_a_folder_without_notebooks_is_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "is not a notebook, or only a part of one"),
         ("[]", "is not a notebook"),
         ('{"nbformat": 5, "cells": []}', "has notebook format 5, and the workbook reads format 4"),
     ],
 )
-def test_a_notebook_that_cannot_be_read_is_named(copy, text, told):
+def test_a_notebook_that_cannot_be_read_is_named(copy, text, message):
     (copy / "notebooks" / PAGE).write_text(text)
     code, output = run("solve", "00", "--to", copy / "solved")
-    assert code == 2 and told in output
+    assert code == 2 and message in output
     assert not (copy / "solved").exists()
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("time --no-run further_the_bach", "Did you mean further_the_batch"),
         ("solve 02_further_launchers --to solved", "has no exercises"),
@@ -111,11 +111,11 @@ def test_a_notebook_that_cannot_be_read_is_named(copy, text, told):
         ("grade mean_of_ranks", "Did you mean mean_over_ranks?"),
     ],
 )
-def test_what_is_not_there_is_named(copy, line, told):
+def test_what_is_not_there_is_named(copy, line, message):
     (copy / "file").write_text("a file")
     attempts.save("mean_over_ranks", RIGHT)
     code, output = run(*line.split())
-    assert code == 2 and told in output
+    assert code == 2 and message in output
 
 
 # solve
@@ -458,24 +458,24 @@ def test_a_day_that_does_not_fit_says_what_to_leave_out(copy):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("cell-id=win-look)", "cell-id=gone)", "leaves out gone of 01_data_parallel: no such cell"),
         ("(05_collectives.ipynb)", "(05_gone.ipynb)", "05_gone.ipynb: there is no such page"),
     ],
 )
-def test_a_plan_that_somebody_has_changed_says_what_is_not_there(copy, old, new, told):
+def test_a_plan_that_somebody_has_changed_says_what_is_not_there(copy, old, new, message):
     guide = copy / "notebooks" / "README.md"
     guide.write_text(guide.read_text().replace(old, new))
     code, output = run("time", "--plan", "half-day")
-    assert code == 2 and told in output
+    assert code == 2 and message in output
     guide.unlink()
     code, output = run("time", "--plan", "half-day")
     assert code == 2 and "README.md cannot be read" in output
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("time 00 --start 25:00", "'25:00' is no time of the day"),
         ("time 00 --start 9:60", "'9:60' is no time of the day"),
@@ -491,9 +491,9 @@ def test_a_plan_that_somebody_has_changed_says_what_is_not_there(copy, old, new,
         ("time 00 --plan half-day", "not both"),
     ],
 )
-def test_a_day_that_cannot_be(copy, line, told):
+def test_a_day_that_cannot_be(copy, line, message):
     code, output = run(*line.split())
-    assert code == 2 and told in output
+    assert code == 2 and message in output
 
 
 def test_a_page_is_run_in_a_copy_and_its_failures_are_named(copy):

@@ -281,7 +281,7 @@ def test_attendees_with_one_name_are_told_apart_by_when_they_joined(room):
     """Whatever the names of their files: nobody's number changes because another one comes."""
     put(room, *(news("ant") | {"since": 100.0 - n, "page": f"p{n}"} for n in range(50)))
     result = board.read_board(room).attendees
-    assert {one.name: one.page for one in result} == {
+    assert {attendee.name: attendee.page for attendee in result} == {
         f"ant ({50 - n})" if n < 49 else "ant": f"p{n}" for n in range(50)
     }
 

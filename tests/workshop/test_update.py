@@ -99,14 +99,14 @@ def texts(folder: Path, name: str = PAGE) -> list[str]:
     return ["".join(cell["source"]) for cell in pages.load(folder / name)["cells"]]
 
 
-def answered(folder: Path, **by_id: str) -> None:
+def answer_page(folder: Path, **by_id: str) -> None:
     """Save the page as an attendee does: these texts, outputs, and a cell of their own."""
-    held = pages.load(folder / PAGE)
-    for one in held["cells"]:
-        one |= {"execution_count": 3, "outputs": [{"output_type": "stream", "text": ["x"]}]}
-        one["source"] = by_id.get(one["id"], "".join(one["source"]))
-    held["cells"].insert(2, cell("own", "my own"))
-    pages.save(folder / PAGE, held)
+    notebook = pages.load(folder / PAGE)
+    for old_cell in notebook["cells"]:
+        old_cell |= {"execution_count": 3, "outputs": [{"output_type": "stream", "text": ["x"]}]}
+        old_cell["source"] = by_id.get(old_cell["id"], "".join(old_cell["source"]))
+    notebook["cells"].insert(2, cell("own", "my own"))
+    pages.save(folder / PAGE, notebook)
 
 
 @pytest.fixture(params=["upstream", "--from a clone"])
@@ -117,7 +117,7 @@ def where(request, upstream) -> list:
 
 def test_own_cells_stay_where_only_the_attendee_changed_them(upstream, mine, where):
     """The fix arrives; answers, outputs, own cells, attempts and notes stay; twice is once."""
-    answered(mine, three="my answer")
+    answer_page(mine, three="my answer")
     work = everything(mine / "notebooks" / "work")
     new = [cell("zero", "0"), cell("one", "1, mended"), *SHIPPED_PAGES[1:]]
     new_files = {"src/ddp_workbook/new.py": "n\n", "tools/b.sh": None, "pyproject.toml": "x"}
@@ -135,7 +135,7 @@ def test_own_cells_stay_where_only_the_attendee_changed_them(upstream, mine, whe
 
 def test_a_later_edition_after_one_from_a_folder(upstream, mine, tmp_path):
     """The stick in the morning, the network at noon. What is not committed there stays there."""
-    answered(mine, three="my answer")
+    answer_page(mine, three="my answer")
     commit(upstream, {PAGE: page(cell("one", "1, mended"), *SHIPPED_PAGES[1:])})
     git(tmp_path, "clone", "-q", str(upstream), "stick")
     (tmp_path / "stick" / "Ann Lee.tar.gz").write_text("attempts")
@@ -152,7 +152,7 @@ def test_a_later_edition_after_one_from_a_folder(upstream, mine, tmp_path):
 
 def test_a_cell_that_both_changed_is_laid_beside(upstream, mine, where):
     """Also one that is shipped no more; the file beside opens as a notebook."""
-    answered(mine, one="mine", two="2, my way")
+    answer_page(mine, one="mine", two="2, my way")
     commit(upstream, {PAGE: page(cell("one", "1, mended"), SHIPPED_PAGES[2])})
     code, output = update(*where)
     copy = mine / "notebooks" / "work" / "pages" / "00_a.1.ipynb"
@@ -215,7 +215,7 @@ def test_a_whole_page_comes_back_as_the_clone_had_it(upstream, mine, monkeypatch
     """`reset --page` after `update --from`."""
     commit(upstream, {PAGE: page(cell("one", "1, mended"))})
     assert update("--from", upstream)[0] == 0
-    answered(mine)
+    answer_page(mine)
     monkeypatch.setattr(pages, "FOLDER", mine / "notebooks")
     assert run("reset", "--page", "00")[0] == 0
     assert texts(mine) == ["1, mended"]
@@ -228,7 +228,7 @@ def test_a_page_that_is_saved_while_it_is_renewed_is_left_alone(upstream, mine, 
 
     def saved_meanwhile(*words):
         result = look(*words)
-        answered(mine, three="my answer")
+        answer_page(mine, three="my answer")
         return result
 
     with monkeypatch.context() as patch:
@@ -248,7 +248,7 @@ def test_a_script_that_has_become_a_program(upstream, mine):
 def test_a_shallow_clone(upstream, tmp_path, monkeypatch):
     git(tmp_path, "clone", "-q", "--depth", "1", upstream.as_uri(), "mine")
     monkeypatch.setattr(pages, "CHECKOUT", tmp_path / "mine")
-    answered(tmp_path / "mine", three="my answer")
+    answer_page(tmp_path / "mine", three="my answer")
     for text in ("1, mended", "1, better"):
         commit(upstream, {PAGE: page(cell("one", text), *SHIPPED_PAGES[1:])})
     assert update()[0] == 0
@@ -258,7 +258,7 @@ def test_a_shallow_clone(upstream, tmp_path, monkeypatch):
 # What is refused
 
 
-def refused(folder: Path, *parts: str, words: tuple = ()) -> None:
+def assert_refused(folder: Path, *parts: str, words: tuple = ()) -> None:
     """The update says these, and changes nothing."""
     before = everything(folder)
     code, output = update(*words)
@@ -268,34 +268,34 @@ def refused(folder: Path, *parts: str, words: tuple = ()) -> None:
 
 def test_no_git(mine, monkeypatch, tmp_path):
     monkeypatch.setenv("PATH", str(tmp_path))
-    refused(mine, "git is not installed")
+    assert_refused(mine, "git is not installed")
 
 
 def test_a_copy_without_git(mine):
     """Unpacked from an archive, also inside another repository."""
     shutil.rmtree(mine / ".git")
-    refused(mine, "was not made by `git clone`", "notebooks/work")
+    assert_refused(mine, "was not made by `git clone`", "notebooks/work")
     git(mine.parent, "init", "-q")
-    refused(mine, "was not made by `git clone`")
+    assert_refused(mine, "was not made by `git clone`")
 
 
 def test_no_upstream(mine):
     git(mine, "checkout", "-qb", "experiments")
-    refused(mine, "follows no other one", "`git checkout main`", "--from DIR")
+    assert_refused(mine, "follows no other one", "`git checkout main`", "--from DIR")
 
 
 def test_no_network(mine, upstream):
     upstream.rename(upstream.with_name("gone"))
-    refused(mine, "origin/main cannot be fetched", "does not appear to be a git repository")
+    assert_refused(mine, "origin/main cannot be fetched", "does not appear to be a git repository")
 
 
 def test_local_commits(mine, upstream):
     """The mend that the sentence names changes no file, and the update then goes well."""
-    answered(mine, three="my answer")
+    answer_page(mine, three="my answer")
     git(mine, "commit", "-qam", "my answers")
     assert update()[1] == NEWEST
     commit(upstream, {PAGE: page(cell("one", "1, mended"), *SHIPPED_PAGES[1:])})
-    refused(mine, "You have commits that origin/main has not", "git reset --soft")
+    assert_refused(mine, "You have commits that origin/main has not", "git reset --soft")
     base = git(mine, "merge-base", "HEAD", "@{upstream}").strip()
     git(mine, "reset", "--soft", base)
     assert update()[0] == 0
@@ -304,36 +304,36 @@ def test_local_commits(mine, upstream):
 
 def test_a_merge_that_was_begun(mine, upstream):
     """What an attendee has who tried `git pull` first, with and without a stash."""
-    answered(mine, one="mine")
+    answer_page(mine, one="mine")
     commit(upstream, {PAGE: page(cell("one", "1, mended"), *SHIPPED_PAGES[1:])})
     git(mine, "stash")
     git(mine, "pull", "-q")
     with pytest.raises(subprocess.CalledProcessError):
         git(mine, "stash", "pop")
-    refused(mine, f"git has conflicts in {PAGE}", "git checkout HEAD -- FILE")
+    assert_refused(mine, f"git has conflicts in {PAGE}", "git checkout HEAD -- FILE")
     git(mine, "checkout", "HEAD", "--", PAGE)
     assert update()[1] == NEWEST
     commit(upstream, {PAGE: page(cell("one", "1, better"))})
-    answered(mine, one="mine again")
+    answer_page(mine, one="mine again")
     git(mine, "commit", "-qam", "mine")
     with pytest.raises(subprocess.CalledProcessError):
         git(mine, "pull", "-q", "--no-rebase")
-    refused(mine, "`git merge --abort`")
+    assert_refused(mine, "`git merge --abort`")
 
 
 def test_a_folder_that_is_no_clone(mine, tmp_path):
-    refused(mine, "is no clone of the workbook", words=("--from", tmp_path / "nowhere"))
-    refused(mine, "is no clone of the workbook", words=("--from", tmp_path))
+    assert_refused(mine, "is no clone of the workbook", words=("--from", tmp_path / "nowhere"))
+    assert_refused(mine, "is no clone of the workbook", words=("--from", tmp_path))
 
 
 def test_a_disk_that_is_full_or_read_only(mine, upstream, monkeypatch):
     """What would be lost is kept first; the next update completes the one that was stopped."""
-    answered(mine, one="mine")
+    answer_page(mine, one="mine")
     (mine / "notebooks" / "work" / "pages").write_text("a file in the way")
     commit(
         upstream, {PAGE: page(cell("one", "1, mended"), *SHIPPED_PAGES[1:]), "tools/b.sh": "c\n"}
     )
-    refused(mine, "could not be kept")
+    assert_refused(mine, "could not be kept")
     (mine / "notebooks" / "work" / "pages").unlink()
     with monkeypatch.context() as full:
         full.setattr(
@@ -350,5 +350,5 @@ def test_nothing_of_the_surroundings_leads_git_astray(mine, upstream, monkeypatc
     """As in a hook of another repository."""
     monkeypatch.setenv("GIT_DIR", os.fspath(upstream / ".git"))
     monkeypatch.setenv("GIT_WORK_TREE", os.fspath(upstream))
-    answered(mine)
+    answer_page(mine)
     assert update()[1] == NEWEST

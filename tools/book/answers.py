@@ -63,8 +63,8 @@ def cut(text: str) -> tuple[str, str]:
     A paragraph with a heading is no part of it.
     """
     paragraphs = text.split("\n\n")
-    others = (n for n, one in enumerate(paragraphs) if one.startswith("##"))
-    end = next(others, len(paragraphs))
+    headings = (n for n, paragraph in enumerate(paragraphs) if paragraph.startswith("##"))
+    end = next(headings, len(paragraphs))
     return "\n\n".join(paragraphs[:end]), "\n\n".join(paragraphs[end:])
 
 

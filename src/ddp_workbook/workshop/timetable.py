@@ -19,11 +19,11 @@ from ddp_workbook.workshop import minutes
 from manyranks.errors import WorkbookError
 
 SET_UP, CLOSE, BREAK, LUNCH = 10, 5, 15, 60  # minutes
-QUESTIONS = 2  # that the whole room discusses, on a chapter's own page
-QUESTION = 2  # minutes that a discussion adds to the half minute of the guess
+QUESTION_COUNT = 2  # that the whole room discusses, on a chapter's own page
+QUESTION_MINUTES = 2  # minutes that a discussion adds to the half minute of the guess
 SLACK = 0.1  # of a page, for those who read slowly and for what goes wrong
 PAUSE = re.compile(r"(break|lunch)(?::(\d+))?")
-SITTING = 100  # minutes after which a list of pages gets a break
+MAX_SITTING_MINUTES = 100  # minutes after which a list of pages gets a break
 PLAN = re.compile(r"#+ (.*) \((\d+:\d\d)\)")
 CELL = r"\[[^\]]*\]\([^)\s]*#cell-id=([\w-]+)\)"
 SPAN = re.compile(rf"{CELL}(?: to {CELL})?")
@@ -60,7 +60,7 @@ class Row:
     def questions(self) -> int:
         """Minutes in which the room discusses."""
         core = self.page is not None and pages.FURTHER not in self.page.stem
-        return QUESTIONS * QUESTION if core else 0
+        return QUESTION_COUNT * QUESTION_MINUTES if core else 0
 
     @property
     def slack(self) -> int:
@@ -277,7 +277,12 @@ def own_list(names: Sequence[str], known: Minutes, set_up: bool = True) -> list[
             raise BadPlan(f"{path.stem} is named twice.")
         row = Row("", f"[{pages.title(pages.load(path))}]({path.name})", 0, 0).with_minutes(known)
         sitting += row.length
-        if sitting > SITTING and not set(names) & set(pauses) and rows and rows[-1].page:
+        if (
+            sitting > MAX_SITTING_MINUTES
+            and not set(names) & set(pauses)
+            and rows
+            and rows[-1].page
+        ):
             rows.append(Row("", f"Break, {BREAK} min", 0, 0))
             sitting = row.length
         rows.append(row)
