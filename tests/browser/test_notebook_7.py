@@ -87,8 +87,9 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
 SLIDER = """from ddp_workbook import stepper
 from manyranks.figures import Picture
 
-held = launch(demos.first_sum.one_sum, ranks=2)
-stepper([Picture(demos.first_sum.one_sum_plot(held).figure, f"step {number}") for number in range(3)])"""
+sums = launch(demos.first_sum.one_sum, ranks=2)
+figure = demos.first_sum.one_sum_plot(sums).figure
+stepper([Picture(figure, f"step {number}") for number in range(3)])"""
 
 
 def test_pictures_tables_and_a_slider_are_drawn(notebook):
