@@ -88,8 +88,8 @@ SLIDER = """from ddp_workbook import stepper
 from manyranks.figures import Picture
 
 sums = launch(demos.first_sum.one_sum, ranks=2)
-figure = demos.first_sum.one_sum_plot(sums).figure
-stepper([Picture(figure, f"step {number}") for number in range(3)])"""
+plot = demos.first_sum.one_sum_plot
+stepper([Picture(plot(sums).figure, f"step {number}") for number in range(3)])"""
 
 
 def test_pictures_tables_and_a_slider_are_drawn(notebook):
