@@ -12,8 +12,8 @@ from benchmarks.workers.failing import fail
 from ddp_workbook import RankFailed, launch
 
 RANKS = 4
-LIMIT = 2.0  # seconds after the event
-TIMEOUT = 1.5  # seconds of a launch that hangs; it must have reached its hang by then
+LIMIT_S = 2.0  # seconds after the event
+TIMEOUT_S = 1.5  # seconds of a launch that hangs; it must have reached its hang by then
 HANGS = ["endless loop", "stuck in gloo"]
 FAULTS = {
     "cell returns after: a rank is killed (SIGKILL)": ["SIGKILL"],
@@ -32,20 +32,20 @@ NOTE = (
 def measure(quick: bool = False) -> list[Line]:
     """A line for each group of faults, then the lines of a real kernel."""
     rounds = 1 if quick else 4
-    found = []
+    rows = []
     for group, kinds in FAULTS.items():
         took = {kind: [seconds_after(kind) for _ in range(rounds)] for kind in kinds}
-        found.append(line(group, took, NOTE if not found else ""))
+        rows.append(line(group, took, NOTE if not rows else ""))
     ways = kernel_faults(interrupts=1 if quick else 4)
-    return found + [line(event, {event: seconds}) for event, seconds in ways.items()]
+    return rows + [line(event, {event: seconds}) for event, seconds in ways.items()]
 
 
 def line(what: str, took: dict[str, list[float]], note: str = "") -> Line:
     """The worst of all timings, and which kind of fault it was if there are several."""
-    seconds = [one for kind in took.values() for one in kind]
+    seconds = [timing for kind in took.values() for timing in kind]
     slowest = max(took, key=lambda kind: max(took[kind]))
     kinds = f"slowest of {len(took)} kinds: {slowest}" if len(took) > 1 else ""
-    return at_most(Line(what, worst_text(seconds), max(seconds), kinds, note=note), LIMIT)
+    return at_most(Line(what, worst_text(seconds), max(seconds), kinds, note=note), LIMIT_S)
 
 
 def seconds_after(kind: str) -> float:
@@ -55,7 +55,7 @@ def seconds_after(kind: str) -> float:
         note = Path(folder) / "moment"
         start = time.monotonic()
         with contextlib.suppress(RankFailed):
-            launch(fail, kind, 1, str(note), ranks=RANKS, timeout=TIMEOUT if hangs else 60)
+            launch(fail, kind, 1, str(note), ranks=RANKS, timeout=TIMEOUT_S if hangs else 60)
             raise AssertionError(f"{kind}: launch returned though rank 1 failed")
         end = time.monotonic()
-        return end - (start + TIMEOUT if hangs else float(note.read_text()))
+        return end - (start + TIMEOUT_S if hangs else float(note.read_text()))

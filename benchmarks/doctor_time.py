@@ -12,29 +12,31 @@ from manyranks.launcher.launch import run_ranks
 from manyranks.script_doctor.diagnosis import doctor
 
 SCRIPTS = Path(__file__).parents[1] / "tests" / "doctor_scripts" / "healthy"
-LONGEST = 2.0  # seconds
+LIMIT_S = 2.0  # seconds
 
 
 def measure(quick: bool = False) -> list[Line]:
     """A line: each healthy script of the tests on two ranks, looked at and launched in turns."""
-    looked, plain = [], []
+    with_doctor, plain = [], []
     for script in sorted(SCRIPTS.glob("*.py"))[: 3 if quick else None]:
-        launched(script)  # modules that both import
-        looked.append(seconds(doctor, script))
-        plain.append(seconds(launched, script))
-    ratios = spread(one / other for one, other in zip(looked, plain, strict=True))
+        launch_script(script)  # modules that both import
+        with_doctor.append(seconds(doctor, script))
+        plain.append(seconds(launch_script, script))
+    ratios = spread(
+        doctor_s / plain_s for doctor_s, plain_s in zip(with_doctor, plain, strict=True)
+    )
     line = Line(
         "doctor, a toy script on 2 ranks",
-        seconds_text(looked),
-        spread(looked).median,
+        seconds_text(with_doctor),
+        spread(with_doctor).median,
         f"launched: {seconds_text(plain)}",
         ratios.median,
         ratio_text(ratios, "times as long"),
     )
-    return [at_most(line, LONGEST)]
+    return [at_most(line, LIMIT_S)]
 
 
-def launched(script: Path) -> None:
+def launch_script(script: Path) -> None:
     """Run a script as it is; what it writes is thrown away."""
     with tempfile.TemporaryDirectory() as folder, open(os.devnull, "w") as nothing:
         elsewhere = {"TMPDIR": folder}
@@ -43,6 +45,6 @@ def launched(script: Path) -> None:
 
 def seconds(call: Callable, *args: object) -> float:
     """How long one call takes."""
-    begun = time.perf_counter()
+    start = time.perf_counter()
     call(*args)
-    return time.perf_counter() - begun
+    return time.perf_counter() - start

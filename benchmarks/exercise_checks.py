@@ -11,10 +11,13 @@ from ddp_workbook.judging.catalogue import Exercise, names
 from ddp_workbook.judging.judge import examine
 from ddp_workbook.judging.verdict import NOT_YET, SOLVED
 
-MEDIAN, SLOWEST = 0.6, 1.5  # seconds for a whole check: the median, and the slowest exercise
-LATEST = 8.0  # seconds for a verdict "hangs" or "does not end"
+MEDIAN_LIMIT_S, SLOWEST_LIMIT_S = (
+    0.6,
+    1.5,
+)  # seconds for a whole check: the median, and the slowest exercise
+HANG_LIMIT_S = 8.0  # seconds for a verdict "hangs" or "does not end"
 ROUNDS = 5
-TOLD = re.compile("hangs|does not end")
+HANG_WORDS = re.compile("hangs|does not end")
 HANGING = "mean_over_ranks"
 HANGS = {
     "an endless loop": f"def {HANGING}(value):\n    while True:\n        pass\n",
@@ -34,7 +37,7 @@ def measure(quick: bool = False) -> list[Line]:
     """A line for the median over the exercises, one for the slowest, one for those that hang."""
     with own_folder():
         took = seconds_by_exercise(1 if quick else ROUNDS)
-        late = seconds_until_told(list(HANGS)[:1] if quick else list(HANGS))
+        late = seconds_to_verdict(list(HANGS)[:1] if quick else list(HANGS))
     return lines(took, late)
 
 
@@ -60,14 +63,14 @@ def seconds_by_exercise(rounds: int) -> dict[str, list[float]]:
     return took
 
 
-def seconds_until_told(hangs: list[str]) -> dict[str, float]:
+def seconds_to_verdict(hangs: list[str]) -> dict[str, float]:
     """Seconds until the verdict, by kind of hang."""
     took = {}
     for name in hangs:
         start = time.monotonic()
         verdict = examine(Exercise(HANGING), HANGS[name])
         took[name] = time.monotonic() - start
-        if verdict.kind != NOT_YET or not TOLD.search(verdict.title):
+        if verdict.kind != NOT_YET or not HANG_WORDS.search(verdict.title):
             raise AssertionError(f"{name}: {verdict!r}")
     return took
 
@@ -77,11 +80,15 @@ def lines(took: dict[str, list[float]], late: dict[str, float]) -> list[Line]:
     medians = {name: spread(seconds).median for name, seconds in took.items()}
     slowest = max(medians, key=medians.get)
     middle = spread(medians.values()).median
-    each = "; ".join(f"{name} {seconds:.2f} s" for name, seconds in medians.items())
+    by_exercise = "; ".join(f"{name} {seconds:.2f} s" for name, seconds in medians.items())
     worst = max(late, key=late.get)
     usual = f"check of an exercise's solution, warm: median of {len(took)} exercises"
-    whole = Line(usual, seconds_text(medians.values()), middle, note=each)
+    whole = Line(usual, seconds_text(medians.values()), middle, note=by_exercise)
     longest = Line(f"the slowest of them: {slowest}", worst_text(took[slowest]), max(took[slowest]))
     hangs = "verdict on an attempt that does not end"
-    told = Line(hangs, worst_text(late.values()), late[worst], f"worst: {worst}")
-    return [at_most(whole, MEDIAN), at_most(longest, SLOWEST), at_most(told, LATEST)]
+    hang_line = Line(hangs, worst_text(late.values()), late[worst], f"worst: {worst}")
+    return [
+        at_most(whole, MEDIAN_LIMIT_S),
+        at_most(longest, SLOWEST_LIMIT_S),
+        at_most(hang_line, HANG_LIMIT_S),
+    ]

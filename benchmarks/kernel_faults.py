@@ -15,7 +15,9 @@ from benchmarks.traces import alive, wait_until
 
 ROOT = Path(__file__).parents[1]
 RANKS = 4
-START = 60.0  # seconds at most until a kernel is ready, and until its ranks are deadlocked
+START_TIMEOUT_S = (
+    60.0  # seconds at most until a kernel is ready, and until its ranks are deadlocked
+)
 CELL = """
 from benchmarks.workers.failing import deadlock
 from ddp_workbook import launch
@@ -26,16 +28,20 @@ launch(deadlock, {folder!r}, ranks={ranks}, timeout=600)
 def kernel_faults(interrupts: int) -> dict[str, list[float]]:
     """Seconds until the cell returns, or until no rank is left, after each of the three events."""
     with tempfile.TemporaryDirectory() as folder, running_kernel(Path(folder)) as (manager, client):
-        returned = [after_interrupt(manager, client, Path(folder)) for _ in range(interrupts)]
-        restarted = until_gone(client, Path(folder), lambda: manager.restart_kernel(now=True))
-        client.wait_for_ready(START)
-        killed = until_gone(
+        interrupts_s = [
+            seconds_after_interrupt(manager, client, Path(folder)) for _ in range(interrupts)
+        ]
+        restart_s = seconds_until_gone(
+            client, Path(folder), lambda: manager.restart_kernel(now=True)
+        )
+        client.wait_for_ready(START_TIMEOUT_S)
+        kill_s = seconds_until_gone(
             client, Path(folder), lambda: os.kill(manager.provisioner.pid, signal.SIGKILL)
         )
     return {
-        "cell returns after: the reader interrupts": returned,
-        "no rank is left after: the kernel is restarted": [restarted],
-        "no rank is left after: the kernel is killed": [killed],
+        "cell returns after: the reader interrupts": interrupts_s,
+        "no rank is left after: the kernel is restarted": [restart_s],
+        "no rank is left after: the kernel is killed": [kill_s],
     }
 
 
@@ -47,19 +53,19 @@ def running_kernel(folder: Path) -> Iterator[tuple[KernelManager, BlockingKernel
     client = manager.client()
     try:
         client.start_channels()
-        client.wait_for_ready(START)
+        client.wait_for_ready(START_TIMEOUT_S)
         yield manager, client
     finally:
         client.stop_channels()
         manager.shutdown_kernel(now=True)
 
 
-def deadlocked(client: BlockingKernelClient, folder: Path) -> tuple[str, Path]:
+def run_deadlock(client: BlockingKernelClient, folder: Path) -> tuple[str, Path]:
     """Run a cell whose ranks deadlock; return its message id and the folder of their pids."""
     pids = Path(tempfile.mkdtemp(dir=folder))
     # After an error, such as an interrupted cell, a kernel drops the requests that wait.
     message = client.execute(CELL.format(folder=str(pids), ranks=RANKS), stop_on_error=False)
-    if not wait_until(lambda: len(alive(ranks_in(pids))) == RANKS, START):
+    if not wait_until(lambda: len(alive(ranks_in(pids))) == RANKS, START_TIMEOUT_S):
         raise TimeoutError(f"the ranks did not get into their deadlock: {_answers(client)}")
     time.sleep(0.2)  # time to get from the file into gloo
     return message, pids
@@ -67,12 +73,12 @@ def deadlocked(client: BlockingKernelClient, folder: Path) -> tuple[str, Path]:
 
 def _answers(client: BlockingKernelClient) -> list:
     """The kernel's messages so far: errors and printed text."""
-    said = []
+    texts = []
     with contextlib.suppress(queue.Empty):
         while True:
             content = client.get_iopub_msg(timeout=0.5)["content"]
-            said += [content[key] for key in ("traceback", "text") if key in content]
-    return said
+            texts += [content[key] for key in ("traceback", "text") if key in content]
+    return texts
 
 
 def ranks_in(folder: Path) -> list[int]:
@@ -80,13 +86,15 @@ def ranks_in(folder: Path) -> list[int]:
     return [int(file.name) for file in folder.iterdir() if file.name.isdecimal()]
 
 
-def after_interrupt(manager: KernelManager, client: BlockingKernelClient, folder: Path) -> float:
+def seconds_after_interrupt(
+    manager: KernelManager, client: BlockingKernelClient, folder: Path
+) -> float:
     """Seconds from the interrupt to the cell's answer; raises if a rank is left then."""
-    message, pids = deadlocked(client, folder)
+    message, pids = run_deadlock(client, folder)
     start = time.monotonic()
     manager.interrupt_kernel()
     while True:
-        reply = client.get_shell_msg(timeout=START)
+        reply = client.get_shell_msg(timeout=START_TIMEOUT_S)
         if reply["parent_header"].get("msg_id") == message:
             break
     seconds = time.monotonic() - start
@@ -95,11 +103,11 @@ def after_interrupt(manager: KernelManager, client: BlockingKernelClient, folder
     return seconds
 
 
-def until_gone(client: BlockingKernelClient, folder: Path, event) -> float:
+def seconds_until_gone(client: BlockingKernelClient, folder: Path, event) -> float:
     """Seconds from the event until the last rank has ended."""
-    _, pids = deadlocked(client, folder)
+    _, pids = run_deadlock(client, folder)
     start = time.monotonic()
     event()
-    if not wait_until(lambda: not alive(ranks_in(pids)), START):
-        raise TimeoutError(f"ranks are still there after {START:.0f} s: {ranks_in(pids)}")
+    if not wait_until(lambda: not alive(ranks_in(pids)), START_TIMEOUT_S):
+        raise TimeoutError(f"ranks are still there after {START_TIMEOUT_S:.0f} s: {ranks_in(pids)}")
     return time.monotonic() - start

@@ -13,15 +13,15 @@ import time
 from collections import Counter
 from collections.abc import Callable
 
-from benchmarks.traces import leaked, traces
+from benchmarks.traces import leaks, traces
 from benchmarks.workers.all_reduce import all_reduce
 from benchmarks.workers.failing import fail
 from ddp_workbook import RankFailed, RanksHung, launch
 
 RANKS = (2, 3, 4)
 FAIL_EVERY = 10
-HANG_TIMEOUT = 1.0  # seconds
-LATE = 20.0  # seconds past its time limit after which a launch counts as hung
+HANG_TIMEOUT_S = 1.0  # seconds
+LATE_S = 20.0  # seconds past its time limit after which a launch counts as hung
 EXAMPLES = 3  # wrong verdicts that are shown
 
 Verdict = Callable[[RankFailed, int], bool]
@@ -37,7 +37,7 @@ def says(words: str) -> Verdict:
     return lambda error, bad: error.rank == bad and words in str(error)
 
 
-def was_gone(error: RankFailed, bad: int) -> bool:
+def returned_early(error: RankFailed, bad: int) -> bool:
     """The report says that the bad rank had returned, whichever rank waited for it."""
     return f"rank {bad} had already returned" in str(error)
 
@@ -52,7 +52,7 @@ KINDS: dict[str, Verdict] = {
     "raise": says("ValueError: failing on purpose"),
     "os._exit(3)": ended_with(3),
     "SIGKILL": ended_with(-signal.SIGKILL),
-    "early return": was_gone,
+    "early return": returned_early,
     "endless loop": hung,
     "segmentation fault": ended_with(-signal.SIGSEGV),
     "abort": ended_with(-signal.SIGABRT),
@@ -73,7 +73,7 @@ def launch_badly(kind: str, ranks: int, bad: int) -> str:
     """Launch a worker that fails on rank `bad`; return what was wrong with the verdict, or ""."""
     hangs = KINDS[kind] is hung
     try:
-        results = launch(fail, kind, bad, ranks=ranks, timeout=HANG_TIMEOUT if hangs else 60)
+        results = launch(fail, kind, bad, ranks=ranks, timeout=HANG_TIMEOUT_S if hangs else 60)
     except RankFailed as error:
         right = isinstance(error, RanksHung) == hangs and KINDS[kind](error, bad)
         return "" if right else f"{kind} on rank {bad} of {ranks}: {error}"
@@ -95,10 +95,10 @@ def launch_many(count: int) -> dict:
         else:
             complaint = launch_well(ranks)
         wrong += [complaint] if complaint else []
-        slow += time.monotonic() - began > LATE
+        slow += time.monotonic() - began > LATE_S
     seconds = time.monotonic() - start
-    shown = {"wrong": len(wrong), "hung": slow, "examples": wrong[:EXAMPLES]}
-    return shown | {"kinds": dict(kinds), "seconds": seconds}
+    counts = {"wrong": len(wrong), "hung": slow, "examples": wrong[:EXAMPLES]}
+    return counts | {"kinds": dict(kinds), "seconds": seconds}
 
 
 def main(count: int) -> None:
@@ -108,9 +108,9 @@ def main(count: int) -> None:
         for kind in KINDS:
             launch_badly(kind, 2, 1)
         before = traces()
-        found = launch_many(count)
-        found |= leaked(before)
-    print(json.dumps(found))
+        counts = launch_many(count)
+        counts |= leaks(before)
+    print(json.dumps(counts))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from benchmarks.table import Line, at_least, at_most, beside, of, seconds_text, 
 from manyranks.recording.timing import compare
 
 RANKS = 4
-LIMIT = 0.25  # seconds
+LIMIT_S = 0.25  # seconds
 FASTER = {"mp.spawn": 20, "torchrun": 10}  # times; the bare fork server is the floor, no target
 NOTE = (
     "The worker joins a gloo group, adds one number, returns it. mp.spawn runs it in this "
@@ -44,8 +44,8 @@ def lines(frame: pd.DataFrame, first: list[float]) -> list[Line]:
     """The table's lines for these timings."""
     warm = of(frame, "launch")
     what = f"launch, warm: {RANKS} ranks, one all-reduce, results back"
-    found = [at_most(Line(what, seconds_text(warm), spread(warm).median, note=NOTE), LIMIT)]
-    for other in ("mp.spawn", "torchrun", "bare fork server"):
-        line = beside(frame, f"launch against {other}", "launch", other)
-        found.append(at_least(line, FASTER[other]) if other in FASTER else line)
-    return [*found, Line("the first launch of a new process", seconds_text(first), min(first))]
+    rows = [at_most(Line(what, seconds_text(warm), spread(warm).median, note=NOTE), LIMIT_S)]
+    for way in ("mp.spawn", "torchrun", "bare fork server"):
+        line = beside(frame, f"launch against {way}", "launch", way)
+        rows.append(at_least(line, FASTER[way]) if way in FASTER else line)
+    return [*rows, Line("the first launch of a new process", seconds_text(first), min(first))]

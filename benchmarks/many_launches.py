@@ -14,14 +14,14 @@ import uuid
 from pathlib import Path
 
 from benchmarks.table import Line
-from benchmarks.traces import MARK, count_files, marked
+from benchmarks.traces import MARK, count_files, marked_processes
 
 ROOT = Path(__file__).parents[1]
 LAUNCHES, QUICK = 1000, 100
-START = 600  # seconds for the start, the imports and the first launches on a busy machine, plus
-SLOWEST = 1.5  # seconds for each launch on average; after that the run counts as hung
-GRACE = 2.0  # seconds in which all processes must be gone after the last launch
-COUNTED = {
+START_S = 600  # seconds for the start, the imports and the first launches on a busy machine, plus
+SLOWEST_LAUNCH_S = 1.5  # seconds for each launch on average; after that the run counts as hung
+GRACE_S = 2.0  # seconds in which all processes must be gone after the last launch
+COUNTS = {
     "hung": "launches that did not come back in time",
     "wrong": "wrong verdicts or results",
     "orphans": "processes left",
@@ -34,19 +34,19 @@ COUNTED = {
 def measure(quick: bool = False) -> list[Line]:
     """One line: all counts, which must be 0, and the seconds in all."""
     count = QUICK if quick else LAUNCHES
-    found = run(count)
-    bad = {words: found[name] for name, words in COUNTED.items() if found[name]}
-    said = ", ".join(f"{number} {words}" for words, number in bad.items())
-    spelt = ", ".join(f"{name} {times}" for name, times in found["kinds"].items())
+    counts = run(count)
+    bad = {words: counts[name] for name, words in COUNTS.items() if counts[name]}
+    problems = ", ".join(f"{number} {words}" for words, number in bad.items())
+    spelt = ", ".join(f"{name} {times}" for name, times in counts["kinds"].items())
     return [
         Line(
             f"{count} launches of 2 to 4 ranks in a row, 1 in 10 failing on purpose",
-            said or f"0 {', 0 '.join(COUNTED.values())}",
+            problems or f"0 {', 0 '.join(COUNTS.values())}",
             sum(bad.values()),
-            f"{found['seconds']:.0f} s in all",
+            f"{counts['seconds']:.0f} s in all",
             target="all counts 0",
             met=not bad,
-            note=" ".join([f"Failures on purpose: {spelt}.", *found["examples"]]),
+            note=" ".join([f"Failures on purpose: {spelt}.", *counts["examples"]]),
         )
     ]
 
@@ -55,30 +55,30 @@ def run(count: int) -> dict:
     """The counts of one run in a separate process."""
     mark = uuid.uuid4().hex
     with tempfile.TemporaryDirectory() as folder:
-        found = _run_inside(count, folder, mark)
-        end = time.monotonic() + GRACE
-        while (left := marked(mark)) and time.monotonic() < end:
+        counts = _run_inside(count, folder, mark)
+        end = time.monotonic() + GRACE_S
+        while (remaining := marked_processes(mark)) and time.monotonic() < end:
             time.sleep(0.05)
-        for process in left:
+        for process in remaining:
             process.kill()
-        found["orphans"] = max(found["orphans"], len(left))
-        found["files"] = max(found["files"], count_files(folder))
-    return found
+        counts["orphans"] = max(counts["orphans"], len(remaining))
+        counts["files"] = max(counts["files"], count_files(folder))
+    return counts
 
 
 def _run_inside(count: int, folder: str, mark: str) -> dict:
     """Run the launches with temporary files in `folder`; a run that never ends is one hang."""
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "benchmarks.launch_often", str(count)],
             cwd=ROOT,
             env=os.environ | {"TMPDIR": folder, MARK: mark},
             stdout=subprocess.PIPE,
             text=True,
-            timeout=START + count * SLOWEST,
+            timeout=START_S + count * SLOWEST_LAUNCH_S,
             check=True,
         )
-        return json.loads(done.stdout.splitlines()[-1])
+        return json.loads(result.stdout.splitlines()[-1])
     except subprocess.TimeoutExpired as expired:
-        nothing = dict.fromkeys(COUNTED, 0) | {"hung": 1, "kinds": {}}
+        nothing = dict.fromkeys(COUNTS, 0) | {"hung": 1, "kinds": {}}
         return nothing | {"seconds": expired.timeout, "examples": ["The run was stopped."]}

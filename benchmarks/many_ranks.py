@@ -6,7 +6,7 @@ from benchmarks.table import Line, at_most, beside
 from manyranks.recording.timing import compare
 
 RANKS = 64
-LIMIT = 2.5  # seconds on 2 cores
+LIMIT_S = 2.5  # seconds on 2 cores
 
 
 def measure(quick: bool = False) -> list[Line]:
@@ -18,4 +18,4 @@ def measure(quick: bool = False) -> list[Line]:
         }
         frame = compare(ways, 2 if quick else 5, warm_up=1)
     what = f"{RANKS} ranks, one all-reduce, results back"
-    return [at_most(beside(frame, what, "launch", "bare fork server"), LIMIT)]
+    return [at_most(beside(frame, what, "launch", "bare fork server"), LIMIT_S)]

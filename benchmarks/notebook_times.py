@@ -25,9 +25,9 @@ def measure(quick: bool = False) -> list[Line]:
         took, failed = {}, []
         for stem in stems[:1] if quick else stems:
             start = time.monotonic()
-            done = book.execute(copies / f"{stem}.ipynb")
+            notebook = book.execute(copies / f"{stem}.ipynb")
             took[stem] = time.monotonic() - start
-            failed += [f"{stem}, {error}" for error in book.errors(done)]
+            failed += [f"{stem}, {error}" for error in book.errors(notebook)]
     if quick:
         return [line(took, failed)]
     return [

@@ -11,8 +11,8 @@ from ddp_workbook.page import pages
 from ddp_workbook.page.play import Play
 
 CHANGES = 20
-LONGEST = 0.5  # seconds
-ALLOWED = {  # seconds, of players that run more than a toy model
+LIMIT_S = 0.5  # seconds
+LIMITS_S = {  # seconds, of players that run more than a toy model
     "play_memory": 1.5,  # shows its formula at once
     "play_hosts": 2.0,  # torchrun's own meeting asks once a second
     "play_batch": 1.5,  # six epochs
@@ -21,7 +21,7 @@ ALLOWED = {  # seconds, of players that run more than a toy model
 
 
 DEMOS = re.compile(r"from ddp_workbook\.experiments import (\w+) as demos")
-PLAYED = re.compile(r"demos\.(?:(\w+)\.)?(play_\w+)\(\)")
+PLAY_CALL = re.compile(r"demos\.(?:(\w+)\.)?(play_\w+)\(\)")
 
 
 class Player(NamedTuple):
@@ -38,14 +38,14 @@ class Player(NamedTuple):
 
 def players() -> list[Player]:
     """All that the pages have, in their order."""
-    found = []
+    result = []
     for path in pages.all_pages():
         text = path.read_text(encoding="utf-8")
-        for subject, function in PLAYED.findall(text):
+        for subject, function in PLAY_CALL.findall(text):
             chapter = DEMOS.search(text)[1]
             parts = ["ddp_workbook.experiments", chapter, *filter(None, [subject])]
-            found.append(Player(path.stem, ".".join(parts), function))
-    return found
+            result.append(Player(path.stem, ".".join(parts), function))
+    return result
 
 
 def measure(quick: bool = False) -> list[Line]:
@@ -55,22 +55,22 @@ def measure(quick: bool = False) -> list[Line]:
 
 def line(player: Player, changes: int) -> Line:
     """The median of some changes, one after the other."""
-    made = player.make()
-    control = next(iter(made.controls.values()))
-    others = [value for _, value in control.options if value != control.value][:3]
-    taken = []
-    for value in itertools.islice(itertools.cycle([*others, control.value]), changes):
-        begun = time.perf_counter()
+    widget = player.make()
+    control = next(iter(widget.controls.values()))
+    values = [value for _, value in control.options if value != control.value][:3]
+    timings = []
+    for value in itertools.islice(itertools.cycle([*values, control.value]), changes):
+        start = time.perf_counter()
         control.value = value
-        made.wait()
-        taken.append(time.perf_counter() - begun)
-    if made.answer.error:
-        raise made.answer.error
-    seconds = spread(taken)
-    found = Line(
+        widget.wait()
+        timings.append(time.perf_counter() - start)
+    if widget.answer.error:
+        raise widget.answer.error
+    seconds = spread(timings)
+    row = Line(
         f"{player.page}: {control.description!r} moved, new picture",
         f"{seconds.median:.2f} s",
         seconds.median,
         f"quartiles {seconds.q1:.2f} and {seconds.q3:.2f} s",
     )
-    return at_most(found, ALLOWED.get(player.function, LONGEST))
+    return at_most(row, LIMITS_S.get(player.function, LIMIT_S))

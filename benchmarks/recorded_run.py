@@ -31,7 +31,7 @@ def measure(quick: bool = False) -> list[Line]:
 
 def record(steps: pd.DataFrame, parts: pd.DataFrame) -> list[Path]:
     """Write both tables and the three pictures, with the date after the machine's name."""
-    steps, parts = _dated(steps), _dated(parts)
+    steps, parts = _with_date(steps), _with_date(parts)
     return [
         step_times.record_timings(steps, step_times.STEP_TIMES),
         step_times.record_timings(parts, step_times.BREAKDOWN),
@@ -60,6 +60,6 @@ def lines(steps: pd.DataFrame, names: list[str]) -> list[Line]:
     ]
 
 
-def _dated(frame: pd.DataFrame) -> pd.DataFrame:
+def _with_date(frame: pd.DataFrame) -> pd.DataFrame:
     # In the machine's column, because another column would look like something that was timed.
     return frame.assign(machine=frame["machine"] + f", {date.today().isoformat()}")

@@ -14,7 +14,7 @@ from benchmarks.table import Line
 from ddp_workbook.judging.catalogue import names
 
 READERS = 16
-LONGEST = 600.0  # seconds for the whole room
+TIMEOUT_S = 600.0  # seconds for the whole room
 HANGING = """
 import torch, torch.distributed as dist
 def mean_over_ranks(value):
@@ -38,12 +38,12 @@ if __name__ == "__main__":
 def measure(quick: bool = False) -> list[Line]:
     """A line for sixteen right answers, and one for sixteen that hang."""
     readers = 2 if quick else READERS
-    chosen = [names()[n % len(names())] for n in range(readers)]
-    right, took = verdicts([(name, "") for name in chosen])
+    exercises = [names()[n % len(names())] for n in range(readers)]
+    right, took = verdicts([(name, "") for name in exercises])
     wrong, _ = verdicts([("mean_over_ranks", HANGING)] * readers)
-    solved = sum(one.strip().endswith("solved") for one in right)
-    hanging = sum("hangs" in one for one in wrong)
-    failed = [one for one in right if not one.strip().endswith("solved")]
+    solved = sum(verdict.strip().endswith("solved") for verdict in right)
+    hanging = sum("hangs" in verdict for verdict in wrong)
+    failed = [verdict for verdict in right if not verdict.strip().endswith("solved")]
     return [
         Line(
             f"{readers} kernels check a right answer at the same moment: accepted",
@@ -77,11 +77,11 @@ def verdicts(attempts: Sequence[tuple[str, str]]) -> tuple[list[str], float]:
             for reader in readers:
                 reader.stdin.write("go\n")
                 reader.stdin.flush()
-            told = [
-                reader.communicate(timeout=max(1.0, start + LONGEST - time.monotonic()))[0]
+            texts = [
+                reader.communicate(timeout=max(1.0, start + TIMEOUT_S - time.monotonic()))[0]
                 for reader in readers
             ]
-            return told, time.monotonic() - start
+            return texts, time.monotonic() - start
         finally:
             for reader in readers:
                 if reader.poll() is None:

@@ -33,13 +33,13 @@ def by_launch(ranks: int) -> float:
     with contextlib.redirect_stdout(io.StringIO()):  # the torchrun line
         results = launch(all_reduce, ranks=ranks)
     seconds = time.perf_counter() - start
-    return _checked(results, ranks, seconds)
+    return _check_results(results, ranks, seconds)
 
 
 def by_bare_fork_server(server: BareForkServer, ranks: int) -> float:
     """A bare fork server, results back."""
     seconds, results = server.run(all_reduce, ranks=ranks)
-    return _checked(results, ranks, seconds)
+    return _check_results(results, ranks, seconds)
 
 
 def by_spawn(ranks: int) -> float:
@@ -54,7 +54,7 @@ def by_spawn(ranks: int) -> float:
         by_rank = dict(results.get() for _ in range(ranks))
         seconds = time.perf_counter() - start
     results.close()
-    return _checked([by_rank[rank] for rank in range(ranks)], ranks, seconds)
+    return _check_results([by_rank[rank] for rank in range(ranks)], ranks, seconds)
 
 
 def by_torchrun(ranks: int) -> float:
@@ -62,7 +62,7 @@ def by_torchrun(ranks: int) -> float:
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", str(ranks), str(WORKER)]
     start = time.perf_counter()
-    done = subprocess.run(
+    result = subprocess.run(
         command,
         env=os.environ | LOOPBACK | {"OMP_NUM_THREADS": "1"},
         check=True,
@@ -70,16 +70,16 @@ def by_torchrun(ranks: int) -> float:
         text=True,
     )
     seconds = time.perf_counter() - start
-    return _checked([float(word) for word in done.stdout.split()], ranks, seconds)
+    return _check_results([float(word) for word in result.stdout.split()], ranks, seconds)
 
 
 def first_launch(ranks: int) -> float:
     """`launch` as the first act of a new Python: the fork server has yet to import torch."""
     code = f"from benchmarks.starters import by_launch; print(by_launch({ranks}))"
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True
     )
-    return float(done.stdout)
+    return float(result.stdout)
 
 
 def several(start: Callable[[], float], times: int) -> Callable[[], list[float]]:
@@ -87,7 +87,7 @@ def several(start: Callable[[], float], times: int) -> Callable[[], list[float]]
     return lambda: [start() for _ in range(times)]
 
 
-def _checked(results: list[float], ranks: int, seconds: float) -> float:
+def _check_results(results: list[float], ranks: int, seconds: float) -> float:
     if results != [ranks * (ranks + 1) / 2] * ranks:
         raise WrongResult(f"{ranks} ranks returned {results}")
     return seconds

@@ -8,14 +8,14 @@ import pandas as pd
 
 from benchmarks.bare import BareForkServer
 from benchmarks.table import Line, beside, ratio_text, times_as_fast
-from benchmarks.workers.steps import PICKED, READY, bare_loop, compare_loops
+from benchmarks.workers.steps import BAREST, READY, bare_loop, compare_loops
 from ddp_workbook.chapters.distributed_data_parallel import BATCH_SIZE, DEPTH, WIDTH
 from manyranks.launcher.calls import Call
 from manyranks.launcher.launch import run_ranks
 from manyranks.recording.timing import compare
 
 RANKS = 2
-MOST = 1.03  # times as long
+MAX_RATIO = 1.03  # times as long
 CHAPTER = (WIDTH, DEPTH, BATCH_SIZE)
 LARGE = (1024, 4, 256)  # width, depth, batch: what the notebooks compare timings on
 CONTENTS = (
@@ -25,7 +25,7 @@ CONTENTS = (
     "forward, mean loss, backward through DDP, optimizer. Same ranks, model, data, in turns by "
     "step; medians of full batches, the slower rank counts."
 )
-NOT_PICKED = "Here the barest loop has its rows in memory before the clock starts."
+READY_ROWS_NOTE = "Here the barest loop has its rows in memory before the clock starts."
 SURROUNDINGS = (
     "The barest loop alone, in ranks of `launch` and in ranks of a bare fork server, in turns."
 )
@@ -33,12 +33,12 @@ SURROUNDINGS = (
 
 def measure(quick: bool = False) -> list[Line]:
     """Four lines: the chapter's step at two sizes, one without picking, and the surroundings."""
-    small = in_the_same_ranks(CHAPTER, 15 if quick else 100)
-    large = in_the_same_ranks(LARGE, 3 if quick else 8)
+    small = step_seconds(CHAPTER, 15 if quick else 100)
+    large = step_seconds(LARGE, 3 if quick else 8)
     without_picking = "the same, against rows that are ready"
     return [
         chapters_step(small, CHAPTER, CONTENTS),
-        beside(small, without_picking, "chapter", READY, longer=True, note=NOT_PICKED),
+        beside(small, without_picking, "chapter", READY, longer=True, note=READY_ROWS_NOTE),
         chapters_step(large, LARGE),
         surroundings(3 if quick else 8),
     ]
@@ -47,18 +47,20 @@ def measure(quick: bool = False) -> list[Line]:
 def chapters_step(frame: pd.DataFrame, size: tuple[int, int, int], note: str = "") -> Line:
     """The chapter's step against the barest loop, with the target."""
     what = "the DDP chapter's step, width {}, depth {}, batch {}".format(*size)
-    line = beside(frame, what, "chapter", PICKED, longer=True, note=note)
-    return replace(line, target=f"at most {MOST} times", met=bool(line.ratio <= MOST))
+    line = beside(frame, what, "chapter", BAREST, longer=True, note=note)
+    return replace(line, target=f"at most {MAX_RATIO} times", met=bool(line.ratio <= MAX_RATIO))
 
 
-def in_the_same_ranks(size: tuple[int, int, int], rounds: int) -> pd.DataFrame:
+def step_seconds(size: tuple[int, int, int], rounds: int) -> pd.DataFrame:
     """Seconds of a step in each loop: a row for each round, the slower rank's median."""
     call = Call(compare_loops, (rounds, *size))
     of_ranks = run_ranks(call, RANKS, 600, quiet=True, threads=1, environment=_no_gpu())
     rows = [
         (loop, number, max(seconds))
         for loop in of_ranks[0]
-        for number, seconds in enumerate(zip(*(one[loop] for one in of_ranks), strict=True))
+        for number, seconds in enumerate(
+            zip(*(rank_times[loop] for rank_times in of_ranks), strict=True)
+        )
     ]
     return pd.DataFrame(rows, columns=["candidate", "round", "seconds"])
 

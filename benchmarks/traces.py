@@ -12,16 +12,16 @@ from manyranks.launcher import fork_server
 MARK = "DDP_WORKBOOK_BENCHMARK"  # this environment variable is inherited by all descendants
 
 
-def marked(mark: str) -> list[psutil.Process]:
+def marked_processes(mark: str) -> list[psutil.Process]:
     """Living processes that were started with MARK=mark, orphans included."""
-    found = []
+    processes = []
     for process in psutil.process_iter():
         try:
             if process.environ().get(MARK) == mark and process.status() != psutil.STATUS_ZOMBIE:
-                found.append(process)
+                processes.append(process)
         except psutil.Error:
             continue
-    return found
+    return processes
 
 
 def traces() -> dict[str, int]:
@@ -35,20 +35,20 @@ def traces() -> dict[str, int]:
         "descriptors": here.num_fds() + of_server,
         "threads": here.num_threads(),
         "files": count_files(os.environ["TMPDIR"]),
-        "orphans": len(marked(os.environ[MARK])),
+        "orphans": len(marked_processes(os.environ[MARK])),
     }
 
 
 def count_files(folder: str) -> int:
     """Files and folders below `folder`, except the cache folder that torch makes for each user."""
-    found = 0
+    count = 0
     for _, folders, files in os.walk(folder):
         folders[:] = [name for name in folders if not name.startswith("torchinductor_")]
-        found += len(folders) + len(files)
-    return found
+        count += len(folders) + len(files)
+    return count
 
 
-def leaked(before: dict[str, int], patience: float = 2.0) -> dict[str, int]:
+def leaks(before: dict[str, int], patience: float = 2.0) -> dict[str, int]:
     """What has increased since `before`, after a moment for processes that are just ending."""
     end = time.monotonic() + patience
     while True:
@@ -67,17 +67,17 @@ def wait_until(condition: Callable[[], object], seconds: float = 30.0) -> bool:
     """
     end = time.monotonic() + seconds
     while True:
-        asked = time.monotonic()
-        if (held := bool(condition())) or asked > end:
-            return held
-        time.sleep(max(0.005, time.monotonic() - asked))
+        start = time.monotonic()
+        if (holds := bool(condition())) or start > end:
+            return holds
+        time.sleep(max(0.005, time.monotonic() - start))
 
 
 def alive(pids: Iterable[int]) -> list[int]:
     """The pids that still run; zombies do not count."""
-    left = []
+    running = []
     for pid in pids:
         with contextlib.suppress(psutil.NoSuchProcess):
             if psutil.Process(pid).status() != psutil.STATUS_ZOMBIE:
-                left.append(pid)
-    return left
+                running.append(pid)
+    return running

@@ -18,7 +18,7 @@ from manyranks.files import write_atomically
 from tools.set_up import ROOT
 
 RUN = ROOT / "data" / "readme_run.json"
-RANKS, LIMIT = 4, 3  # ranks of both cells; seconds after which the second one is stopped
+RANKS, TIMEOUT_S = 4, 3  # ranks of both cells; seconds after which the second one is stopped
 CELLS = {
     "sum": ("%%ranks 4", "x = torch.ones(1) * rank\ndist.all_reduce(x)\nx.item()"),
     "hang": (
@@ -32,7 +32,7 @@ CELLS = {
 }
 
 
-def record(limit: float = LIMIT) -> dict:
+def record(limit: float = TIMEOUT_S) -> dict:
     """Run both cells; what came back, the seconds, and the report of the one that hangs."""
     from ddp_workbook import RanksHung, launch
     from ddp_workbook.page.cells import save_cell
@@ -42,7 +42,7 @@ def record(limit: float = LIMIT) -> dict:
         cells = {name: save_cell(*lines) for name, lines in CELLS.items()}
         launch(cells["sum"], ranks=RANKS)  # starts the fork server
         began = time.perf_counter()
-        values = [shown["text/plain"] for shown in launch(cells["sum"], ranks=RANKS)]
+        values = [value["text/plain"] for value in launch(cells["sum"], ranks=RANKS)]
         seconds = time.perf_counter() - began
         began = time.perf_counter()
         try:
@@ -165,25 +165,25 @@ def picture(run: dict) -> str:
     drawing.add(text(MARGIN + 14, below + LINE, words, QUIET), 4.0, SUM_ENDS)
 
     drawing.add(cell("hang"), SUM_ENDS)
-    stopped = SUM_ENDS + 1.0 + LIMIT
+    stop = SUM_ENDS + 1.0 + TIMEOUT_S
     for rank in range(RANKS):
         waits = rank != RANKS - 1
         piece = bar(rank, LANE_LEFT, LANE_RIGHT, tint(rank_colour(rank), 0.45 if waits else 0.9))
-        drawing.grow(piece, SUM_ENDS + 1.0, stopped, LOOP)
+        drawing.grow(piece, SUM_ENDS + 1.0, stop, LOOP)
         state = "waits" if waits else "sleeps"
         drawing.add(text(LANE_RIGHT + 20, LANE_TOP + 13 + rank * LANE_STEP, state), SUM_ENDS + 1.4)
     limit = (
         f'<line x1="{LANE_RIGHT}" x2="{LANE_RIGHT}" y1="{LANE_TOP - 6}" y2="{below - 22}" '
         f'stroke="#c30c45" stroke-width="2"/>'
-        f"{text(LANE_RIGHT - 190, LANE_TOP - 12, f'stopped after {LIMIT} s', '#c30c45')}"
+        f"{text(LANE_RIGHT - 190, LANE_TOP - 12, f'stopped after {TIMEOUT_S} s', '#c30c45')}"
     )
-    drawing.add(limit, stopped)
-    for number, line in enumerate(wrapped(run["report"])):
-        drawing.add(text(MARGIN + 14, below + 4 + 19 * number, line), stopped + 0.3)
+    drawing.add(limit, stop)
+    for number, line in enumerate(wrap_report(run["report"])):
+        drawing.add(text(MARGIN + 14, below + 4 + 19 * number, line), stop + 0.3)
     return svg(drawing, alt_text(run))
 
 
-def wrapped(report: list[str]) -> list[str]:
+def wrap_report(report: list[str]) -> list[str]:
     """The report's lines, the long ones broken between words and indented."""
     return [part for line in report for part in textwrap.wrap(line, 92, subsequent_indent=" " * 6)]
 
@@ -194,8 +194,8 @@ def alt_text(run: dict) -> str:
     return (
         f"A cell with %%ranks 4 runs in four processes, which add up their numbers in "
         f"{run['seconds']:g} s: each rank has {run['values'][0]}. In a second cell rank 3 sleeps "
-        f"before the all_reduce; the others wait, and all are stopped after {LIMIT} s. The report: "
-        f"{report}"
+        f"before the all_reduce; the others wait, and all are stopped after {TIMEOUT_S} s. "
+        f"The report: {report}"
     )
 
 
@@ -215,7 +215,7 @@ def svg(drawing: Drawing, alt: str) -> str:
     )
 
 
-def recorded() -> dict:
+def read_record() -> dict:
     """The run that was recorded last."""
     return json.loads(RUN.read_text(encoding="utf-8"))
 

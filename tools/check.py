@@ -23,8 +23,8 @@ from manyranks.lazy_names import homes_in
 from tests.levels import level_of_file
 from tools.set_up import ROOT
 
-SECONDS = 90  # from the start; a test that has begun ends, which can take the last half minute
-FILES, PARTS = 12, 4  # so many test files, and so many pages and exercises: the nearest
+BUDGET_S = 90  # from the start; a test that has begun ends, which can take the last half minute
+MAX_FILES, MAX_PARTS = 12, 4  # so many test files, and so many pages and exercises: the nearest
 FOLDERS = ("src", "tests", "tools", "benchmarks")
 BASES = ("origin/main", "main")  # what a branch is compared with
 # The rules of the tree and of its pages: seconds, whatever has changed
@@ -50,7 +50,7 @@ SUBJECTS = {  # what has changed -> the folder of its tests, where that is calle
     "tools": "tree",
     "benchmarks": "tree",
 }
-NOTHING_FOUND = 5  # of pytest, as where all that was chosen is left out for time
+NO_TESTS = 5  # exit code of pytest, as where all that was chosen is left out for time
 CHECKS = (  # each says by itself what is wrong
     ("lint", "-m", "ruff", "check", "-q", "."),
     ("format", "-m", "ruff", "format", "-q", "--check", "."),
@@ -63,13 +63,13 @@ CHECKS = (  # each says by itself what is wrong
 def git(*words: str, root: Path = ROOT) -> list[str] | None:
     """The lines that git prints, None if it fails, as outside a repository."""
     try:
-        done = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
+        result = subprocess.run(["git", *words], cwd=root, capture_output=True, text=True)
     except FileNotFoundError:
         return None
-    return None if done.returncode else done.stdout.splitlines()
+    return None if result.returncode else result.stdout.splitlines()
 
 
-def changed(root: Path = ROOT) -> tuple[list[str] | None, str]:
+def changed_files(root: Path = ROOT) -> tuple[list[str] | None, str]:
     """Paths that differ from the base branch, deleted ones included, and the words for it.
 
     None where git cannot tell. SystemExit names the files of a merge with conflicts.
@@ -81,12 +81,12 @@ def changed(root: Path = ROOT) -> tuple[list[str] | None, str]:
         sys.exit(f"Nothing was run: a merge has conflicts in {files}. Resolve them first.")
     base, words = "HEAD", "since the last commit"
     for name in BASES:
-        if found := git("merge-base", "HEAD", name, root=root):
-            base, words = found[0], f"since the branch left {name}"
+        if base_commits := git("merge-base", "HEAD", name, root=root):
+            base, words = base_commits[0], f"since the branch left {name}"
             break
-    tracked = git("diff", "--name-only", "--relative", "--no-renames", base, root=root) or []
+    modified = git("diff", "--name-only", "--relative", "--no-renames", base, root=root) or []
     new = git("ls-files", "--others", "--exclude-standard", root=root) or []
-    return sorted({*tracked, *new}), words
+    return sorted({*modified, *new}), words
 
 
 # Who imports whom
@@ -102,7 +102,7 @@ class Graph:
             path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files
         }
         self.modules = {module(path): path for path in [*self.texts, *deleted]}
-        self.doors = {
+        self.lazy_names = {
             module(path): homes_in(text)
             for path, text in self.texts.items()
             if "lazy_names(__name__" in text
@@ -114,19 +114,19 @@ class Graph:
 
     def _used(self, path: str, text: str) -> Iterator[str]:
         """The files that this file imports; a page also uses its exercises' files."""
-        for name in imported(path, text):
+        for name in imported_names(path, text):
             head, _, last = name.rpartition(".")
-            if last in (homes := self.doors.get(head, {})):
+            if last in (homes := self.lazy_names.get(head, {})):
                 name = homes[last]
-            found = self.modules.get(name) or self.modules.get(head)
-            if found:
-                yield found
-                if "= subjects(__name__)" in self.texts.get(found, ""):  # it imports them by name
-                    yield from (other for other in self.texts if is_beside(found, other))
+            file = self.modules.get(name) or self.modules.get(head)
+            if file:
+                yield file
+                if "= subjects(__name__)" in self.texts.get(file, ""):  # it imports them by name
+                    yield from (module for module in self.texts if is_beside(file, module))
         for name in re.findall(r"%%exercise (\w+)", text):
-            yield from (one for one in self.texts if is_exercise(one, name))
+            yield from (file for file in self.texts if is_exercise(file, name))
 
-    def reached(self, paths: Iterable[str]) -> dict[str, list[str]]:
+    def dependents(self, paths: Iterable[str]) -> dict[str, list[str]]:
         """Who needs these files: path -> the way from it to the change, the nearest first."""
         ways = {path: [path] for path in paths}
         for path in list(ways):
@@ -161,9 +161,9 @@ def module(path: str) -> str:
     return path.removeprefix("src/").removesuffix(".py").removesuffix("/__init__").replace("/", ".")
 
 
-def is_beside(package: str, other: str) -> bool:
+def is_beside(package: str, path: str) -> bool:
     """Whether a module lies in the folder of this `__init__.py`."""
-    return Path(other).parent == Path(package).parent and other != package
+    return Path(path).parent == Path(package).parent and path != package
 
 
 def is_exercise(path: str, name: str) -> bool:
@@ -171,7 +171,7 @@ def is_exercise(path: str, name: str) -> bool:
     return bool(re.fullmatch(rf"src/ddp_workbook/exercises/\w+/{name}\.py", path))
 
 
-def imported(path: str, text: str) -> Iterator[str]:
+def imported_names(path: str, text: str) -> Iterator[str]:
     """Full names of all that a file imports, wherever it does; nothing if it is no Python."""
     if path.endswith(".ipynb"):
         cells = [cell for cell in json.loads(text)["cells"] if cell["cell_type"] == "code"]
@@ -197,7 +197,7 @@ def imported(path: str, text: str) -> Iterator[str]:
 # What is run
 
 
-def chosen(
+def choose_tests(
     ways: dict[str, list[str]], for_a_push: Container[str] = ()
 ) -> tuple[dict[str, list[str]], dict[str, str], list[str]]:
     """(test files, parts of files that test many pages or exercises, what is left out).
@@ -206,21 +206,21 @@ def chosen(
     change; the second the file that tests each part, which is a name for -k. Files `for_a_push` run
     only if they have changed themselves.
     """
-    near, parts, left = {}, {}, []
+    near, parts, rest = {}, {}, []
     for path, way in sorted(ways.items(), key=lambda item: not is_of(item[0], item[1][-1])):
         name = Path(path).stem
         if path.startswith("tests/") and name.startswith("test_"):
-            far = len(near) == FILES or path in for_a_push
+            far = len(near) == MAX_FILES or path in for_a_push
             if way[1:] and (far or path == EXERCISES):
-                left.append(path)
+                rest.append(path)
             elif path not in RULES:
                 near[path] = way
-        elif found := next((test for folder, test in TESTS_OF.items() if folder in path), None):
-            if len(parts) == PARTS:
-                left.append(path)
+        elif test_file := next((test for folder, test in TESTS_OF.items() if folder in path), None):
+            if len(parts) == MAX_PARTS:
+                rest.append(path)
             elif name != "__init__":
-                parts[name] = found
-    return near, parts, left
+                parts[name] = test_file
+    return near, parts, rest
 
 
 def is_of(test: str, path: str) -> bool:
@@ -236,25 +236,29 @@ def pytest_line(*words: str) -> list[str]:
 
 def main() -> int:
     """Choose, say what was chosen, run it; 0 if nothing is wrong."""
-    until = time.time() + SECONDS
-    paths, words = changed()
+    until = time.time() + BUDGET_S
+    paths, words = changed_files()
     deleted = [path for path in paths or [] if not (ROOT / path).exists()]
     graph = Graph(deleted=deleted)
-    ways = graph.reached(paths or [])
+    ways = graph.dependents(paths or [])
     there = {path: way for path, way in ways.items() if path not in deleted}
-    near, parts, left = chosen(there, graph.for_a_push())
-    print("\n".join(choice(paths, words, deleted, near, parts, left)), flush=True)
+    near, parts, rest = choose_tests(there, graph.for_a_push())
+    print("\n".join(choice(paths, words, deleted, near, parts, rest)), flush=True)
     failed = [name for name, *line in CHECKS if subprocess.call([sys.executable, *line], cwd=ROOT)]
-    failed += ["types"] * wrong_types(paths)
+    if wrong_types(paths):
+        failed.append("types")
     runs = [pytest_line(*RULES, *near)]
     if parts:  # what most changes are about, so it runs first
-        files = sorted({*parts.values(), *[WRONG_ANSWERS] * (EXERCISES in parts.values())})
-        runs.insert(0, pytest_line(*files, "-k", " or ".join(sorted(parts))))
+        files = {*parts.values()}
+        if EXERCISES in files:
+            files.add(WRONG_ANSWERS)
+        runs.insert(0, pytest_line(*sorted(files), "-k", " or ".join(sorted(parts))))
     env = os.environ | {"WORKBOOK_UNTIL": str(until)}
     for number, run in enumerate(runs):
         if time.time() < until or number == 0:
             end = subprocess.call(run, cwd=ROOT, env=env)
-            failed += ["tests"] * (end not in (0, NOTHING_FOUND))
+            if end not in (0, NO_TESTS):
+                failed.append("tests")
     if time.time() > until:
         print("The time is over: `make test` runs what was skipped, and what did not begin.")
     print(f"Wrong: {', '.join(failed)}." if failed else "Nothing wrong here. `make test` is next.")
@@ -267,7 +271,7 @@ def choice(
     deleted: list[str],
     near: dict[str, list[str]],
     parts: dict[str, str],
-    left: list[str],
+    rest: list[str],
 ) -> Iterator[str]:
     """Lines that say what is run and why."""
     always = "Run in any case: lint, format, types, and the rules of the tree and of its pages."
@@ -277,15 +281,17 @@ def choice(
         return
     yield f"Changed {words}:"
     for path in paths:
-        yield f"  {path}" + ", which is deleted: what imported it is tested" * (path in deleted)
+        suffix = ", which is deleted: what imported it is tested" if path in deleted else ""
+        yield f"  {path}{suffix}"
     yield always
     yield "Tests of the change, the nearest first; none begins after 90 seconds:"
     for path, way in near.items():
         yield f"  {path}: {' uses '.join(['it', *way[1:]]) if way[1:] else 'it has changed'}"
     for name, test in sorted(parts.items()):
         yield f"  {test} -k {name}"
-    if left:
-        yield f"Left to `make test` and `make test-push`, farther from the change: {listed(left)}"
+    if rest:
+        files = first_five(rest)
+        yield f"Left to `make test` and `make test-push`, farther from the change: {files}"
 
 
 def wrong_types(paths: list[str] | None) -> bool:
@@ -294,15 +300,17 @@ def wrong_types(paths: list[str] | None) -> bool:
     What it says of others is counted: as long as the tree is not clean, it is not this change's.
     """
     line = [sys.executable, "-m", "mypy", "--no-error-summary"]
-    said = subprocess.run(line, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
-    own = [one for one in said if paths is None or one.partition(":")[0] in paths]
+    lines = subprocess.run(line, cwd=ROOT, capture_output=True, text=True).stdout.splitlines()
+    own = [text for text in lines if paths is None or text.partition(":")[0] in paths]
     print("\n".join(own) or "types: nothing wrong in what has changed", flush=True)
-    if others := sum(" error: " in one for one in said) - sum(" error: " in one for one in own):
+    if others := sum(" error: " in text for text in lines) - sum(
+        " error: " in text for text in own
+    ):
         print(f"types: {others} errors in files that have not changed (python -m mypy lists them)")
     return bool(own)
 
 
-def listed(paths: list[str]) -> str:
+def first_five(paths: list[str]) -> str:
     """Up to five of these, and how many more."""
     more = f" and {len(paths) - 5} more" if len(paths) > 5 else ""
     return ", ".join(paths[:5]) + more

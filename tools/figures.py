@@ -21,7 +21,7 @@ def draw(folder: Path) -> list[Path]:
     steps = step_times.recorded_timings(step_times.STEP_TIMES)
     parts = step_times.recorded_timings(step_times.BREAKDOWN)
     return [
-        write_atomically(folder / "readme.svg", animation.picture(animation.recorded())),
+        write_atomically(folder / "readme.svg", animation.picture(animation.read_record())),
         pinning_plot().save(folder / "samplers_pinning.svg"),
         *recorded_run.draw(steps, parts, folder),
     ]

@@ -22,10 +22,10 @@ from ddp_workbook.workshop.timetable import Minutes, all_minutes
 from tools.set_up import ROOT
 
 README, GUIDE = ROOT / "README.md", ROOT / "notebooks" / "README.md"
-LONGEST_PAGE = 50  # minutes that a room stays with one page: at most 30 of teaching
+MAX_PAGE_MINUTES = 50  # minutes that a room stays with one page: at most 30 of teaching
 
 
-def renewed_guide(known: Minutes) -> str:
+def updated_guide(known: Minutes) -> str:
     """The guide, with all its minutes, sums and clock times."""
     clock = teaching = exercises = 0
     lines = []
@@ -51,9 +51,9 @@ def renewed_guide(known: Minutes) -> str:
 def too_long(known: Minutes) -> Iterator[str]:
     """A sentence for each page and each plan that does not fit into its time."""
     for stem, both in known.items():
-        if sum(both) > LONGEST_PAGE:
-            yield f"{stem} would take {sum(both)} minutes; a page may take {LONGEST_PAGE}."
-    for heading, (limit, rows) in timetable.plans(renewed_guide(known)).items():
+        if sum(both) > MAX_PAGE_MINUTES:
+            yield f"{stem} would take {sum(both)} minutes; a page may take {MAX_PAGE_MINUTES}."
+    for heading, (limit, rows) in timetable.plans(updated_guide(known)).items():
         late = timetable.in_minutes(rows[-1].start) - limit
         if late > 0:
             yield f"The plan {heading!r} would end {late} minutes late."
@@ -62,23 +62,23 @@ def too_long(known: Minutes) -> Iterator[str]:
 def refuse_too_long(known: Minutes) -> None:
     """End, before anything is written, with what would be too long and where there is room."""
     if problems := [*too_long(known)]:
-        taken = {
+        planned_pages = {
             row.page
             for _, rows in timetable.plans(GUIDE.read_text("utf-8")).values()
             for row in rows
         }
-        free = ", ".join(path.stem for path in pages.all_pages() if path not in taken)
+        free = ", ".join(path.stem for path in pages.all_pages() if path not in planned_pages)
         sys.exit("\n".join([*problems, f"Nothing was written. In no plan are: {free}."]))
 
 
-def renewed(known: Minutes) -> dict[Path, str]:
+def updated_texts(known: Minutes) -> dict[Path, str]:
     """Each file that states minutes, with the text that it must have."""
-    texts = {GUIDE: renewed_guide(known)}
+    texts = {GUIDE: updated_guide(known)}
     readme = README.read_text(encoding="utf-8")
     for path in pages.all_pages():
         teaching, exercises = known[path.stem]
-        said = f"*teaching {teaching} min · exercises {exercises} min*"
-        texts[path] = pages.STATED.sub(said, path.read_text(encoding="utf-8"), count=1)
+        statement = f"*teaching {teaching} min · exercises {exercises} min*"
+        texts[path] = pages.STATED.sub(statement, path.read_text(encoding="utf-8"), count=1)
         row = rf"(\(notebooks/{path.name}\)) \| \d+ \+ \d+ \|"
         readme = re.sub(row, rf"\1 | {teaching} + {exercises} |", readme)
     return {**texts, README: readme}
@@ -87,7 +87,7 @@ def renewed(known: Minutes) -> dict[Path, str]:
 def write(known: Minutes) -> None:
     """Write these minutes wherever they are stated; end with words if something is too long."""
     refuse_too_long(known)
-    for path, text in renewed(known).items():
+    for path, text in updated_texts(known).items():
         if text != path.read_text(encoding="utf-8"):
             path.write_text(text, encoding="utf-8")
             print(f"minutes in {path.relative_to(ROOT)}")
@@ -97,10 +97,10 @@ def teaching_of(path: Path) -> int:
     """The teaching minutes of a page that is run now, in a copy."""
     from ddp_workbook.workshop.page_times import page_times
 
-    (found,) = page_times([path.stem], run=True)
-    if found.failed:
-        sys.exit(f"{path.stem}, {found.failed[0]}")
-    return round(found.teaching)
+    (page_time,) = page_times([path.stem], run=True)
+    if page_time.failed:
+        sys.exit(f"{path.stem}, {page_time.failed[0]}")
+    return round(page_time.teaching)
 
 
 def main() -> None:

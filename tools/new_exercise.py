@@ -31,7 +31,7 @@ from tools import minutes
 from tools.set_up import ROOT
 
 EXERCISES = ROOT / "src" / "ddp_workbook" / "exercises"
-LISTED = ROOT / "src" / "ddp_workbook" / "judging" / "catalogue.py"
+CATALOGUE = ROOT / "src" / "ddp_workbook" / "judging" / "catalogue.py"
 WRONG = ROOT / "tests" / "wrong_answers"
 HEADING = re.compile(r"### (?:\d+\. )?(?P<title>.*?)(?P<minutes> \(\d+ min\))?")
 BLOCK = re.compile(r"    |[-*|] |\d+\. |```")  # such a line begins a block, or is code
@@ -119,15 +119,19 @@ def main(words: list[str] | None = None) -> None:
 
 def parser() -> argparse.ArgumentParser:
     """The command line."""
-    told = argparse.ArgumentParser(prog="python -m tools.new_exercise", description=__doc__)
-    told.formatter_class = argparse.RawDescriptionHelpFormatter
-    told.add_argument("name", nargs="?", help="the function's name, such as mean_over_ranks")
-    told.add_argument("--page", "--chapter", help="the page that gets it: its name or number")
-    told.add_argument("--after", metavar="X", help="the exercise that it follows; else the last")
-    told.add_argument("--minutes", type=int, default=8, help="what it takes, reading included; 8")
-    told.add_argument("--sync", action="store_true", help="renew the pages and all minutes")
-    told.add_argument("--try", nargs="+", dest="try_out", metavar="FILE", help="judge these cells")
-    return told
+    options = argparse.ArgumentParser(prog="python -m tools.new_exercise", description=__doc__)
+    options.formatter_class = argparse.RawDescriptionHelpFormatter
+    options.add_argument("name", nargs="?", help="the function's name, such as mean_over_ranks")
+    options.add_argument("--page", "--chapter", help="the page that gets it: its name or number")
+    options.add_argument("--after", metavar="X", help="the exercise that it follows; else the last")
+    options.add_argument(
+        "--minutes", type=int, default=8, help="what it takes, reading included; 8"
+    )
+    options.add_argument("--sync", action="store_true", help="renew the pages and all minutes")
+    options.add_argument(
+        "--try", nargs="+", dest="try_out", metavar="FILE", help="judge these cells"
+    )
+    return options
 
 
 def try_out(name: str | None, files: list[str]) -> None:
@@ -145,7 +149,7 @@ def try_out(name: str | None, files: list[str]) -> None:
         for file in files:
             text = Path(file).read_text(encoding="utf-8")
             text = re.sub(r"\A%%exercise .*\n", "", text)  # as in the notebook
-            parts = {f"{file}: {one.wrong}": one.cell for one in read(text, exercise)}
+            parts = {f"{file}: {answer.wrong}": answer.cell for answer in read(text, exercise)}
             whole = re.search(r"^(import|from) ", text, re.M)
             cells |= parts or {file: text if whole else cell_of(text, exercise)}
     except (UnknownExercise, OSError, ValueError) as error:
@@ -155,38 +159,38 @@ def try_out(name: str | None, files: list[str]) -> None:
             print(f"--- {title}\n{examine(exercise, cell)}\n")
 
 
-def add(name: str | None, page: str, after: str | None, needed: int) -> None:
+def add(name: str | None, page: str, after: str | None, minutes_needed: int) -> None:
     """Write the file of the exercise and its wrong answers, and enter it in CHAPTERS."""
     if not name or not name.isidentifier() or keyword.iskeyword(name):
         sys.exit(f"{name!r} cannot be the name of a function: letters, digits and _ make one.")
-    if name in {one for listed in CHAPTERS.values() for one in listed}:
+    if name in {exercise for names in CHAPTERS.values() for exercise in names}:
         sys.exit(f"There is an exercise {name} already. --sync renews its cells.")
     path = page_of(page)
-    listed = CHAPTERS.get(path.stem[3:], [])
-    if after and after not in listed:
-        sys.exit(f"{after} is not on {path.stem}, which has: {', '.join(listed) or 'none'}.")
+    names = CHAPTERS.get(path.stem[3:], [])
+    if after and after not in names:
+        sys.exit(f"{after} is not on {path.stem}, which has: {', '.join(names) or 'none'}.")
     known = all_minutes()
     teaching, exercises = known[path.stem]
-    minutes.refuse_too_long({**known, path.stem: (teaching, exercises + needed)})
+    minutes.refuse_too_long({**known, path.stem: (teaching, exercises + minutes_needed)})
     chapter = page_of(path.stem[:2]).stem[3:]
     file, answers = EXERCISES / chapter / f"{name}.py", WRONG / f"{name}.py"
     for new, text in ((file, FILE), (answers, ANSWERS)):
         if not new.exists():
-            new.write_text(text.format(name=name, minutes=needed), encoding="utf-8")
+            new.write_text(text.format(name=name, minutes=minutes_needed), encoding="utf-8")
             print(f"wrote {new.relative_to(ROOT)}")
-    place = listed.index(after) + 1 if after else len(listed)
-    CHAPTERS[path.stem[3:]] = [*listed[:place], name, *listed[place:]]
+    place = names.index(after) + 1 if after else len(names)
+    CHAPTERS[path.stem[3:]] = [*names[:place], name, *names[place:]]
     enter()
 
 
 def enter() -> None:
     """Write CHAPTERS as it is now, in the order of the pages."""
-    path = LISTED
+    path = CATALOGUE
     stems = [page.stem[3:] for page in pages.all_pages() if page.stem[3:] in CHAPTERS]
     lines = "".join(f"    {json.dumps(stem)}: {json.dumps(CHAPTERS[stem])},\n" for stem in stems)
     text = path.read_text(encoding="utf-8")
-    written = re.sub(r"(?sm)^CHAPTERS = \{\n.*?^\}", f"CHAPTERS = {{\n{lines}}}", text, count=1)
-    path.write_text(written, encoding="utf-8")
+    new_text = re.sub(r"(?sm)^CHAPTERS = \{\n.*?^\}", f"CHAPTERS = {{\n{lines}}}", text, count=1)
+    path.write_text(new_text, encoding="utf-8")
     ruff("format", "-q", str(path))
     print(f"entered in {path.relative_to(ROOT)}")
 
@@ -208,22 +212,22 @@ def sync() -> None:
     """Renew the cells of all exercises, and every minute that follows from theirs."""
     known = all_minutes()
     minutes.refuse_too_long(known)
-    for stem, listed in CHAPTERS.items():
-        renew(page_of(stem), listed)
+    for stem, names in CHAPTERS.items():
+        renew(page_of(stem), names)
     minutes.write(known)
 
 
-def renew(path: Path, listed: list[str]) -> None:
+def renew(path: Path, names: list[str]) -> None:
     """Renew these exercises' cells; a missing exercise is inserted after its predecessor."""
     notebook = nbformat.read(path, as_version=4)
     before = nbformat.writes(notebook)
-    for number, name in enumerate(listed, start=1):
+    for number, name in enumerate(names, start=1):
         if f"ex-{slug(name)}" not in {cell.id for cell in notebook.cells}:
-            insert(notebook, name, listed[number - 2] if number > 1 else None)
+            insert(notebook, name, names[number - 2] if number > 1 else None)
         cells = {cell.id: cell for cell in notebook.cells}
         own = cells[f"ex-{slug(name)}-task"]
         title = HEADING.fullmatch(own.source.partition("\n")[0])["title"]
-        place = f"{number}. " * (len(listed) > 1)
+        place = f"{number}. " if len(names) > 1 else ""
         own.source = f"### {place}{title} ({of_exercise(name)} min)\n{task_of(name)}"
         cells[f"ex-{slug(name)}"].source = f"%%exercise {name}\n{stub_of(name)}".rstrip()
     if nbformat.writes(notebook) != before:
@@ -238,7 +242,7 @@ def insert(notebook: nbformat.NotebookNode, name: str, previous: str | None) -> 
     new = nbformat.v4
     known, cells = slug(name), notebook.cells
     title = name.replace("_", " ").capitalize()
-    made = [
+    new_cells = [
         new.new_markdown_cell(f"### {title}", id=f"ex-{known}-task"),
         new.new_code_cell("", id=f"ex-{known}"),
         new.new_code_cell(f'hint("{name}")', id=f"ex-{known}-hint"),
@@ -252,7 +256,7 @@ def insert(notebook: nbformat.NotebookNode, name: str, previous: str | None) -> 
     place = next((n for n, cell in enumerate(cells) if cell.id == anchor), None)
     if place is None:
         sys.exit(f"The page has no cell with the id {anchor}, after which {name} would come.")
-    cells[place + 1 : place + 1] = made
+    cells[place + 1 : place + 1] = new_cells
 
 
 def prepare(notebook: nbformat.NotebookNode) -> None:

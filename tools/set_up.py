@@ -25,7 +25,7 @@ UV = ["uv", *PIP]
 PORT = re.compile(r"--(port|ServerApp\.port|LabApp\.port)\b(?!_)")
 BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
 GB = 10**9
-NEEDED = {"cpu": 2 * GB, "cuda": 9 * GB, "site": 1 * GB}  # bytes of disk, from nothing
+DISK_BYTES = {"cpu": 2 * GB, "cuda": 9 * GB, "site": 1 * GB}  # bytes of disk, from nothing
 FOR_TESTS = 1 * GB  # more
 NEED_TORCH = ("accelerate", "lightning")  # would bring a second torch beside a site's
 
@@ -93,21 +93,21 @@ def has_nvidia_gpu():
     if gpus.is_dir() and any(gpus.iterdir()):
         return True
     try:
-        shown = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, timeout=20)
+        result = subprocess.run(["nvidia-smi", "-L"], stdout=subprocess.PIPE, timeout=20)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return shown.returncode == 0 and b"GPU " in shown.stdout
+    return result.returncode == 0 and b"GPU " in result.stdout
 
 
-def choose(wanted, present):
-    """(build, reason) for TORCH=`wanted` where .venv holds the build `present`; "" for none.
+def choose(request, present):
+    """(build, reason) for TORCH=`request` where .venv holds the build `present`; "" for none.
 
     Without TORCH= an environment keeps its build: nodes with and without GPUs share one folder.
     """
-    if wanted and wanted not in BUILDS:
-        sys.exit(f"TORCH={wanted} is unknown: choose one of {', '.join(BUILDS)}.")
-    if wanted:
-        return wanted, f"TORCH={wanted} asks for it"
+    if request and request not in BUILDS:
+        sys.exit(f"TORCH={request} is unknown: choose one of {', '.join(BUILDS)}.")
+    if request:
+        return request, f"TORCH={request} asks for it"
     gpu = has_nvidia_gpu()
     if present:
         hint = "; this machine has a GPU, and TORCH=cuda would use it"
@@ -134,13 +134,13 @@ def check_disk(build, dev):
     """Refuse a disk on which a new .venv does not fit; what an old one takes is free by then."""
     target = VENV.resolve()  # VENV may be a link, also to a folder that is not there yet
     place = next(folder for folder in (target, *target.parents) if folder.is_dir())
-    free, needed = shutil.disk_usage(str(place)).free, NEEDED[build] + dev * FOR_TESTS
-    if free < needed:
+    free, size = shutil.disk_usage(str(place)).free, DISK_BYTES[build] + dev * FOR_TESTS
+    if free < size:
         files = (path for path in target.rglob("*") if path.is_file() and not path.is_symlink())
         free += sum(path.stat().st_size for path in files)
-    if free < needed:
+    if free < size:
         sys.exit(
-            f"{target} needs {needed / GB:.0f} GB, and its disk has {free / GB:.1f} GB free: "
+            f"{target} needs {size / GB:.0f} GB, and its disk has {free / GB:.1f} GB free: "
             "delete something, or make .venv a link to a folder on a larger disk, and try again."
         )
 
@@ -148,25 +148,25 @@ def check_disk(build, dev):
 def about_torch(python, env=None):
     """[version, CUDA version, folder] of the torch that `python` imports; None without."""
     line = [str(python), "-c", ABOUT_TORCH]
-    done = subprocess.run(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
-    return None if done.returncode else json.loads(done.stdout.splitlines()[-1])
+    result = subprocess.run(line, env=env, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    return None if result.returncode else json.loads(result.stdout.splitlines()[-1])
 
 
 def site_torch():
     """What `about_torch` says about the Python that runs this; refuses if it is missing or old."""
-    found = about_torch(BASE)
-    if not is_new_enough(found):
-        version = found[0] if found else "none that starts"
+    torch = about_torch(BASE)
+    if not is_new_enough(torch):
+        version = torch[0] if torch else "none that starts"
         sys.exit(
             f"TORCH=site needs torch 2.11 or newer, and {BASE} has {version}: load your site's "
             "PyTorch module or activate its environment first, and run this again."
         )
-    return found
+    return torch
 
 
-def is_new_enough(found):
+def is_new_enough(torch):
     """Whether `about_torch` has found torch 2.11 or newer."""
-    return bool(found) and [int(number) for number in re.findall(r"\d+", found[0])[:2]] >= [2, 11]
+    return bool(torch) and [int(number) for number in re.findall(r"\d+", torch[0])[:2]] >= [2, 11]
 
 
 def install(what, build, *ways):
@@ -211,7 +211,7 @@ def from_wheels():
     return dict(PIP_FIND_LINKS=links, UV_FIND_LINKS=links, PIP_NO_INDEX="1", UV_NO_INDEX="1")
 
 
-def pinned(name):
+def pinned_requirement(name):
     """`name` with its version in constraints.txt."""
     return re.search(rf"(?m)^{name}==\S+", CONSTRAINTS.read_text()).group()
 
@@ -223,7 +223,7 @@ def ways_to_torch(build):
     for the CPU build, because a local wheel may be configured for it. On Linux without a GPU, plain
     torch is gigabytes of CUDA packages: only TORCH=cuda gets it.
     """
-    torch = pinned("torch")
+    torch = pinned_requirement("torch")
     if build == "cpu" and sys.platform.startswith("linux"):
         return [*PIP, f"{torch}+cpu"], [*UV, "--torch-backend=cpu", torch]
     if build == "cuda" and has_nvidia_gpu():
@@ -240,24 +240,26 @@ def requirements(dev, build=""):
     import tomllib  # older Pythons, which are refused, lack it
 
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    wanted = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
+    lines = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
     out = ("torch", *(NEED_TORCH if build == "site" else ()))
-    kept = [line for line in wanted if re.match(r"[\w-]+", line).group() not in out]
-    return [*kept, "setuptools"]
+    lines_without_torch = [line for line in lines if re.match(r"[\w-]+", line).group() not in out]
+    return [*lines_without_torch, "setuptools"]
 
 
 def fill(build, dev, site):
     """Install everything into .venv; returns the version of its torch."""
     env = variables(build)
     # Without -c: with it, a pip that reaches no index reports a conflict with the pin.
-    install("uv", build, ["pip", "install", pinned("uv")])
+    install("uv", build, ["pip", "install", pinned_requirement("uv")])
     if not site:
         install(f"torch ({build})", build, *ways_to_torch(build))
     elif about_torch(PYTHON, env) is None:  # .venv sees no packages of the venv it was made from
         path_file = next(VENV.glob("lib/python3*/site-packages")) / "site_torch.pth"
         path_file.write_text(str(Path(site[2]).parent) + "\n")
-    wanted = requirements(dev, build)
-    install("JupyterLab and all else", build, [*UV, *wanted], [*PIP, *wanted])  # a mirror is pip's
+    packages = requirements(dev, build)
+    install(
+        "JupyterLab and all else", build, [*UV, *packages], [*PIP, *packages]
+    )  # a mirror is pip's
     own = ["--no-deps", "--no-build-isolation", "-e", str(ROOT)]
     install("ddp_workbook itself", build, [*UV, *own])
     version, cuda, _ = about_torch(PYTHON, env) or sys.exit(f"torch does not start. Log: {LOG}")
@@ -279,15 +281,15 @@ def inputs():
     return hashlib.sha256(PROJECT.read_bytes() + CONSTRAINTS.read_bytes()).hexdigest()
 
 
-def provide(wanted, dev):
+def provide(request, dev):
     """Bring .venv up to date: with packages of its own, or those of SHARED=, now or earlier."""
-    shared = os.environ.get("SHARED") or (not wanted and read_stamp().get("shared"))
-    if shared and wanted and os.environ.get("SHARED"):
+    shared = os.environ.get("SHARED") or (not request and read_stamp().get("shared"))
+    if shared and request and os.environ.get("SHARED"):
         sys.exit("Give either TORCH= or SHARED=: a shared environment has its torch already.")
     if shared:
         use(Path(shared).expanduser().resolve(), dev)
     else:
-        ensure(wanted, dev)
+        ensure(request, dev)
 
 
 def use(shared, dev):
@@ -319,9 +321,9 @@ def use(shared, dev):
     if STAMP.exists() and not VENV.is_symlink():
         STAMP.unlink()
     try:
-        named = [str(Path(theirs["root"]) / VENV.name), str(shared)]
+        old_paths = [str(Path(theirs["root"]) / VENV.name), str(shared)]
         options = ["--system-site-packages"] if theirs["torch"] == "site" else []
-        thin.make(VENV, shared, ROOT, named, options)
+        thin.make(VENV, shared, ROOT, old_paths, options)
     except OSError as error:
         sys.exit(f".venv could not be made: {error}.")
     if not thin.finds_both(VENV, ROOT, env):
@@ -330,10 +332,10 @@ def use(shared, dev):
     STAMP.write_text(json.dumps(new, indent=1) + "\n")
 
 
-def ensure(wanted, dev):
-    """Bring .venv up to date with TORCH=`wanted`; at once if nothing has changed."""
+def ensure(request, dev):
+    """Bring .venv up to date with TORCH=`request`; at once if nothing has changed."""
     old = read_stamp()
-    build, reason = choose(wanted, old.get("torch", ""))
+    build, reason = choose(request, old.get("torch", ""))
     print(f"torch: {build}, because {reason}.", flush=True)
     new = {
         "root": str(ROOT),  # an environment cannot move
@@ -345,15 +347,17 @@ def ensure(wanted, dev):
     look = [str(PYTHON), "-c", SEES_TORCH]
     if old == new and subprocess.call(look, env=variables(build)) == 0:
         return
-    started = time.monotonic()
+    start = time.monotonic()
     site = site_torch() if build == "site" else None
-    kept = not site and all(old.get(key) == new[key] for key in ("root", "python", "torch"))
-    if not kept:
+    keeps_packages = not site and all(
+        old.get(key) == new[key] for key in ("root", "python", "torch")
+    )
+    if not keeps_packages:
         check_disk(build, new["dev"])
     if STAMP.exists():
         STAMP.unlink()  # if interrupted from here on, start from nothing next time
     try:
-        if not kept:
+        if not keeps_packages:
             print(f"  .venv, with {BASE} ...", flush=True)
             options = ["--clear", *(["--system-site-packages"] if site else [])]
             # resolved: venv refuses a link
@@ -361,13 +365,13 @@ def ensure(wanted, dev):
                 sys.exit(f".venv could not be made, for the reason above: {MEND}")
         version = fill(build, new["dev"], site)
     except SystemExit:
-        if kept:  # an installer gave up before it changed anything, so .venv still works
+        if keeps_packages:  # an installer gave up before it changed anything, so .venv still works
             STAMP.write_text(json.dumps(old, indent=1) + "\n")
         raise
     write_kernel_settings()
     new["python"] = python_version()
     STAMP.write_text(json.dumps(new, indent=1) + "\n")
-    print(f"Ready after {time.monotonic() - started:.0f} s: torch {version}.", flush=True)
+    print(f"Ready after {time.monotonic() - start:.0f} s: torch {version}.", flush=True)
 
 
 def write_kernel_settings():
@@ -411,18 +415,18 @@ def gpu_command(arguments):
     if not has_nvidia_gpu() and not any(map(sees_gpu, (PYTHON, BASE))):
         sys.exit("make gpu measures an NVIDIA GPU, but this machine shows none.")
     check_version()
-    wanted, site = os.environ.get("TORCH", ""), about_torch(BASE)
-    if not wanted and not read_stamp() and is_new_enough(site) and site[1]:
-        wanted = "site"
+    request, site = os.environ.get("TORCH", ""), about_torch(BASE)
+    if not request and not read_stamp() and is_new_enough(site) and site[1]:
+        request = "site"
         print(f"{BASE} has torch {site[0]}, with CUDA {site[1]}: as with TORCH=site.", flush=True)
-    if wanted == "site":
+    if request == "site":
         for name, less in {"PIP_RETRIES": "1", "PIP_TIMEOUT": "10"}.items():
             os.environ.setdefault(name, less)  # otherwise pip retries for minutes without a network
     try:
         check_python()
-        ensure(wanted, dev=True)
+        ensure(request, dev=True)
     except SystemExit as problem:
-        if wanted != "site" or not is_new_enough(site):
+        if request != "site" or not is_new_enough(site):
             raise
         print(problem, file=sys.stderr)
         return with_site_alone(arguments)

@@ -10,10 +10,11 @@ import subprocess
 from pathlib import Path
 
 
-def make(venv, shared, root, named, options=()):
+def make(venv, shared, root, old_paths, options=()):
     """Make `venv` for the checkout `root` with the packages of `shared`; raises OSError.
 
-    `named` are its paths as its programs may name it, `options` more words for `python -m venv`.
+    `old_paths` are its paths as its programs may name it, `options` more words for
+    `python -m venv`.
     """
     if venv.is_symlink():
         venv.unlink()
@@ -34,17 +35,17 @@ def make(venv, shared, root, named, options=()):
     for program in (shared / "bin").iterdir():
         copy = venv / "bin" / program.name
         if not copy.exists():
-            copy_program(program, copy, named, str(venv))
+            copy_program(program, copy, old_paths, str(venv))
 
 
-def copy_program(program, copy, named, own):
+def copy_program(program, copy, old_paths, own):
     """A script that names its Python, with another one; a link to any other program."""
     begins = program.read_bytes()[:2] if program.is_file() else b""
     if begins != b"#!":
         copy.symlink_to(program)
         return
     text = program.read_text(encoding="utf-8", errors="surrogateescape")
-    for path in named:
+    for path in old_paths:
         text = text.replace(path, own)
     copy.write_text(text, encoding="utf-8", errors="surrogateescape")
     copy.chmod(0o755)
@@ -60,7 +61,7 @@ def finds_both(venv, root, env):
     line = [str(venv / "bin" / "python"), "-c", look]
     try:
         quiet = subprocess.DEVNULL
-        found = subprocess.run(line, env=env, stdout=subprocess.PIPE, stderr=quiet)
+        result = subprocess.run(line, env=env, stdout=subprocess.PIPE, stderr=quiet)
     except OSError:
         return False
-    return found.stdout.decode().strip() == str(Path(root).resolve())
+    return result.stdout.decode().strip() == str(Path(root).resolve())

@@ -15,7 +15,7 @@ from pathlib import Path
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
-from tools.set_up import CONSTRAINTS, pinned, requirements
+from tools.set_up import CONSTRAINTS, pinned_requirement, requirements
 
 DOWNLOAD = [sys.executable, "-m", "pip", "download", "--only-binary=:all:", "--no-cache-dir"]
 COMPILE = ["-m", "uv", "pip", "compile", "--no-deps", "--format=pylock.toml"]
@@ -28,12 +28,17 @@ def main() -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         sys.exit(f"{folder} cannot be made: {error.strerror}.")
-    print(f"torch ({pinned('torch')}, for CPUs) ...", flush=True)
+    print(f"torch ({pinned_requirement('torch')}, for CPUs) ...", flush=True)
     download_torch(folder)
     print("JupyterLab and all else ...", flush=True)
-    wanted = [*requirements(dev=False), pinned("uv")]
+    packages = [*requirements(dev=False), pinned_requirement("uv")]
     download(
-        folder, "-c", str(CONSTRAINTS), f"--find-links={folder.as_uri()}", torch_in(folder), *wanted
+        folder,
+        "-c",
+        str(CONSTRAINTS),
+        f"--find-links={folder.as_uri()}",
+        torch_in(folder),
+        *packages,
     )
     files = list(folder.glob("*.whl"))
     size = sum(file.stat().st_size for file in files) / 1e6
@@ -46,7 +51,7 @@ def main() -> None:
 
 def download_torch(folder: Path) -> None:
     """The CPU build from pip's index; on Linux, where it may not have one, from where uv says."""
-    torch = pinned("torch")
+    torch = pinned_requirement("torch")
     if not sys.platform.startswith("linux"):
         download(folder, "--no-deps", torch)
     elif not attempt(folder, "--no-deps", f"{torch}+cpu"):
@@ -72,10 +77,10 @@ def address_of(requirement: str, *options: str) -> str:
         file.write(requirement)
         file.flush()
         line = [sys.executable, *COMPILE, *options, file.name]
-        found = subprocess.run(line, capture_output=True, text=True)
-    if found.returncode:
-        sys.exit(f"{found.stderr}\n{requirement} was not found, for the reason above.")
-    wheels = tomllib.loads(found.stdout)["packages"][0]["wheels"]
+        result = subprocess.run(line, capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(f"{result.stderr}\n{requirement} was not found, for the reason above.")
+    wheels = tomllib.loads(result.stdout)["packages"][0]["wheels"]
     by_name = {Path(wheel["url"].replace("%2B", "+")): wheel for wheel in wheels}
     fits = fitting(by_name)
     if not fits:

@@ -30,7 +30,7 @@ class WrongAnswer:
     name: str  # of the exercise
     wrong: str
     cell: str
-    told: tuple[str, ...]
+    expected_words: tuple[str, ...]
     right_at: frozenset[int] = frozenset()
 
     @property
@@ -48,19 +48,19 @@ def wrong_answers(exercise: Exercise) -> list[WrongAnswer]:
 def read(text: str, exercise: Exercise) -> list[WrongAnswer]:
     """The cells of a file's text. Raises ValueError if one is an edit that cannot be made."""
     _, *parts = re.split(r"^# %% ", text, flags=re.M)
-    return [_one(part, exercise) for part in parts]
+    return [_wrong_answer(part, exercise) for part in parts]
 
 
-def _one(part: str, exercise: Exercise) -> WrongAnswer:
+def _wrong_answer(part: str, exercise: Exercise) -> WrongAnswer:
     wrong, _, rest = part.partition("\n")
-    said = [(key, value) for key, value in HEAD.findall(rest)]
+    pairs = [(key, value) for key, value in HEAD.findall(rest)]
     code = HEAD.sub("", rest).strip("\n") + "\n"
-    sizes = [int(size) for key, value in said if key == "right at" for size in value.split(",")]
+    sizes = [int(size) for key, value in pairs if key == "right at" for size in value.split(",")]
     return WrongAnswer(
         exercise.name,
         wrong,
         cell_of(code, exercise),
-        tuple(value for key, value in said if key == "told"),
+        tuple(value for key, value in pairs if key == "told"),
         frozenset(sizes),
     )
 

@@ -42,13 +42,13 @@ if __name__ == "__main__":
     leave()
 
 
-def timed(size: int, repeats: int) -> list[float]:
+def time_all_reduces(size: int, repeats: int) -> list[float]:
     """Seconds of each of some all-reduces of so many bytes, from a barrier."""
     dist.init_process_group("gloo")
     tensor, seconds = torch.ones(size // 4), []
     for _ in range(repeats):
         dist.barrier()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         dist.all_reduce(tensor)
-        seconds.append(time.perf_counter() - begun)
+        seconds.append(time.perf_counter() - start)
     return seconds

@@ -18,7 +18,7 @@ from ddp_workbook.chapters import distributed_data_parallel as chapter
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, batches
 
 WARM_UP = 3  # steps of each epoch that do not count: DDP rebuilds its buckets after the first
-PICKED, READY = "the barest loop", "the barest loop, rows ready"
+BAREST, READY = "the barest loop", "the barest loop, rows ready"
 Rows = tuple[Tensor, Tensor]  # images and labels
 Seconds = dict[str, list[float]]
 
@@ -56,12 +56,12 @@ def one_epoch(
     digits: DigitsDataset, device: torch.device, width: int, depth: int, batch_size: int
 ) -> Seconds:
     """The chapter's own `train`; whenever it asks for a batch, the other loops do their step."""
-    seconds: Seconds = {"chapter": [], READY: [], PICKED: []}
-    ready, picked = BareLoop(width, depth), BareLoop(width, depth)
-    rows, own = already_picked(digits, batch_size), my_rows(digits, batch_size)
-    others = {
+    seconds: Seconds = {"chapter": [], READY: [], BAREST: []}
+    ready, barest = BareLoop(width, depth), BareLoop(width, depth)
+    rows, own = rows_in_memory(digits, batch_size), my_rows(digits, batch_size)
+    other_loops = {
         READY: lambda step: ready.step(*rows[step]),
-        PICKED: lambda step: picked.step(digits.images[own[step]], digits.labels[own[step]]),
+        BAREST: lambda step: barest.step(digits.images[own[step]], digits.labels[own[step]]),
     }
 
     def batches_in_turns(*args) -> Iterator[Rows]:
@@ -70,18 +70,18 @@ def one_epoch(
             start = together()
             yield next(source)  # the chapter does its step, then asks for the next batch
             seconds["chapter"].append(time.perf_counter() - start)
-            for loop in sorted(others, reverse=bool(step % 2)):  # in turns
+            for loop in sorted(other_loops, reverse=bool(step % 2)):  # in turns
                 start = together()
-                others[loop](step)
+                other_loops[loop](step)
                 seconds[loop].append(time.perf_counter() - start)
 
-    replaced = {
+    substitutes = {
         "setup": lambda: device,  # the group exists already, and stays
         "cleanup": lambda: None,
         "DigitsDataset": lambda: digits,
         "batches": batches_in_turns,
     }
-    with stand_ins(replaced):
+    with stand_ins(substitutes):
         chapter.train(epochs=1, width=width, depth=depth, batch_size=batch_size)
     return seconds
 
@@ -90,7 +90,7 @@ def bare_loop(epochs: int, width: int, depth: int, batch_size: int) -> list[floa
     """Only the barest loop: median seconds of a step in each epoch."""
     torch.set_num_threads(1)
     chapter.setup()
-    rows, loop, medians = already_picked(DigitsDataset(), batch_size), BareLoop(width, depth), []
+    rows, loop, medians = rows_in_memory(DigitsDataset(), batch_size), BareLoop(width, depth), []
     for _ in range(epochs + 1):
         steps = []
         for mine in rows:
@@ -109,10 +109,10 @@ def together() -> float:
 
 
 @contextmanager
-def stand_ins(replaced: dict[str, Callable]) -> Iterator[None]:
+def stand_ins(substitutes: dict[str, Callable]) -> Iterator[None]:
     """Replace functions of the chapter's module inside the block."""
-    originals = {name: getattr(chapter, name) for name in replaced}
-    vars(chapter).update(replaced)
+    originals = {name: getattr(chapter, name) for name in substitutes}
+    vars(chapter).update(substitutes)
     try:
         yield
     finally:
@@ -133,6 +133,6 @@ def my_rows(digits: DigitsDataset, batch_size: int) -> list[Tensor]:
     return [rows[dist.get_rank() :: dist.get_world_size()] for rows in full]
 
 
-def already_picked(digits: DigitsDataset, batch_size: int) -> list[Rows]:
+def rows_in_memory(digits: DigitsDataset, batch_size: int) -> list[Rows]:
     """The same rows, in memory of their own before any clock starts."""
     return [(digits.images[mine], digits.labels[mine]) for mine in my_rows(digits, batch_size)]

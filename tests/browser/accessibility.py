@@ -28,11 +28,11 @@ BELONG = """([places, ours, not_ours]) => places.map(place => {
 
 def findings(page: Page) -> tuple[list[str], dict[str, list[str]]]:
     """Ours, as "rule: element"; and JupyterLab's, by rule."""
-    found = violations(page)
-    places = [str(node["target"][0]) for _, node in found]
+    result = violations(page)
+    places = [str(node["target"][0]) for _, node in result]
     ours, others = [], defaultdict(list)
     belong = page.evaluate(BELONG, [places, OURS, NOT_OURS])
-    for (rule, node), is_ours in zip(found, belong, strict=True):
+    for (rule, node), is_ours in zip(result, belong, strict=True):
         if is_ours:
             ours.append(in_words(rule, node))
         else:
@@ -49,8 +49,8 @@ def violations(page: Page) -> list[tuple[str, dict]]:
     """Each rule with an element that breaks it."""
     from axe_playwright_python.sync_playwright import Axe
 
-    found = Axe().run(page).response["violations"]
-    return [(violation["id"], node) for violation in found for node in violation["nodes"]]
+    result = Axe().run(page).response["violations"]
+    return [(violation["id"], node) for violation in result for node in violation["nodes"]]
 
 
 def in_words(rule: str, node: dict) -> str:

@@ -67,9 +67,9 @@ RUNS = """index => {
 }"""
 SOURCE = """index => window.jupyterapp.shell.currentWidget.content.widgets[index]
     .model.sharedModel.source"""
-LOADED = "() => window.jupyterapp?.shell.currentWidget?.context?.isReady"
+IS_LOADED = "() => window.jupyterapp?.shell.currentWidget?.context?.isReady"
 TEXT = "() => window.jupyterapp.shell.currentWidget.context.model.toString()"
-SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
+IS_SAVED = "() => !window.jupyterapp.shell.currentWidget.context.model.dirty"
 SHUT_DOWN = "() => window.jupyterapp.shell.currentWidget.sessionContext?.shutdown()"
 THEME = """theme => window.jupyterapp.commands.execute('apputils:change-theme', {theme})"""
 BOTTOM = """() => {
@@ -77,7 +77,7 @@ BOTTOM = """() => {
     const cells = [...document.querySelectorAll('.jp-Notebook .jp-Cell')];
     return Math.ceil(cells.pop().getBoundingClientRect().bottom);
 }"""
-UNRENDERED = ".jp-OutputArea-output >> text=/Error displaying widget|Loading widget/"
+UNRENDERED_WIDGETS = ".jp-OutputArea-output >> text=/Error displaying widget|Loading widget/"
 
 
 THEMES = ("JupyterLab Light", "JupyterLab Dark")
@@ -95,10 +95,10 @@ class Document:
         self.page.click(f'#jp-MainMenu >> text="{name}"')
         self.page.click(f'.lm-Menu li[data-command="{command}"]')
 
-    def wait_for(self, reached: Callable[[], bool], timeout: float = 600) -> None:
+    def wait_for(self, condition: Callable[[], bool], timeout: float = 600) -> None:
         """Wait until this is so."""
         deadline = time.monotonic() + timeout
-        while not reached():
+        while not condition():
             if time.monotonic() > deadline:
                 raise TimeoutError(f"it is not so after {timeout} s")
             self.page.wait_for_timeout(50)
@@ -111,7 +111,7 @@ class Document:
     def save(self) -> None:
         """Ctrl + S; wait until it is on disk."""
         self.page.keyboard.press("ControlOrMeta+S")
-        self.page.wait_for_function(SAVED, timeout=600_000)
+        self.page.wait_for_function(IS_SAVED, timeout=600_000)
 
     def close(self) -> None:
         """Close the tab, and end the kernel behind it, if it has one."""
@@ -125,7 +125,7 @@ class Editor(Document):
     def __init__(self, page: Page, address: str) -> None:
         super().__init__(page, address)
         page.wait_for_selector(".jp-FileEditor .cm-content", timeout=300_000)
-        page.wait_for_function(LOADED, timeout=300_000)  # the editor is there before its text is
+        page.wait_for_function(IS_LOADED, timeout=300_000)  # the editor is there before its text is
 
     def text(self) -> str:
         """What the file holds, with the changes that are not saved."""
@@ -225,7 +225,7 @@ class Notebook(Document):
 
     def faults(self) -> list[str]:
         """What is wrong on the page itself: missing widgets, and questions laid over it."""
-        widgets = self.page.locator(UNRENDERED).count()
+        widgets = self.page.locator(UNRENDERED_WIDGETS).count()
         questions = self.page.locator(".jp-Dialog, .Toastify__toast").all_inner_texts()
         return ["a widget is missing"] * widgets + questions
 
@@ -247,9 +247,9 @@ class Notebook(Document):
         clip = {"x": box["x"], "y": box["y"], "width": box["width"], "height": height}
         self.page.screenshot(path=str(path), clip=clip)
 
-    def _wait(self, reached, deadline: float) -> None:
+    def _wait(self, condition, deadline: float) -> None:
         state = self.page.evaluate(STATE)
-        while not reached(state):
+        while not condition(state):
             if time.monotonic() > deadline:
                 raise TimeoutError(f"JupyterLab stands still at {state}")
             self.page.wait_for_timeout(100)

@@ -36,8 +36,8 @@ def server(root: Path) -> Iterator[dict]:
         for name in ("settings", "workspaces"):
             env[f"JUPYTERLAB_{name.upper()}_DIR"] = str(home / name)
         with open(home / "log", "w") as log:
-            started = {"env": env, "stdout": log, "stderr": log, "start_new_session": True}
-            process = subprocess.Popen(line, **started)
+            options = {"env": env, "stdout": log, "stderr": log, "start_new_session": True}
+            process = subprocess.Popen(line, **options)
         try:
             yield wait_for_server(process, home)
         finally:

@@ -25,16 +25,16 @@ def checkout(tmp_path_factory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def opened(checkout):
+def open_in_lab(checkout):
     """One JupyterLab and one browser for all tests: opens a notebook or a file."""
     with lab(checkout) as open_document:
         yield open_document
 
 
 @pytest.fixture(scope="module")
-def notebook(opened):
+def notebook(open_in_lab):
     """The first page, its imports done; what a test writes into a cell stays there."""
-    notebook = opened(FIRST_PAGE)
+    notebook = open_in_lab(FIRST_PAGE)
     for name in ("load", "imports"):
         notebook.run(name)
     yield notebook
@@ -58,9 +58,9 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
     cell = "ex-mean-over-ranks"
     assert "not attempted yet" in notebook.run(cell)
     notebook.write(cell, WRONG)
-    said = notebook.run(cell)
-    assert "Not yet: mean_over_ranks at 4 ranks" in said
-    assert "This is the sum" in said
+    output = notebook.run(cell)
+    assert "Not yet: mean_over_ranks at 4 ranks" in output
+    assert "This is the sum" in output
     texts = find("mean_over_ranks").hints
     verdict = notebook.cell(cell)[1]
     assert "One solution" not in verdict.inner_text() and "Hint 2" not in verdict.inner_text()
@@ -117,13 +117,13 @@ def test_a_stub_comes_back_when_the_page_is_loaded_again(notebook, checkout):
     notebook.save()
     command = Path(sys.executable).with_name("ddp-workbook")
     line = [command, "reset", "mean_over_ranks", "--notebook", checkout / FIRST_PAGE]
-    done = subprocess.run(line, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
+    result = subprocess.run(line, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
     notebook.menu("File", "docmanager:reload")
     notebook.wait_for(lambda: notebook.source(cell) != ruined)
     assert notebook.source(cell).endswith(find("mean_over_ranks").stub.rstrip("\n"))
-    kept = (checkout / "notebooks/work/exercises").glob("mean_over_ranks*.py")
-    assert any("nothing is left of it" in path.read_text() for path in kept)
+    copies = (checkout / "notebooks/work/exercises").glob("mean_over_ranks*.py")
+    assert any("nothing is left of it" in path.read_text() for path in copies)
 
 
 HANG = """%%ranks 2 --timeout 900
@@ -143,8 +143,8 @@ def test_the_stop_button_ends_a_hang_with_its_report(notebook):
     count = notebook.start("secret-ranks")
     notebook.wait_for(lambda: notebook.cell("secret-ranks")[1].inner_text().count("] here") == 2)
     notebook.press("interrupt")
-    said = notebook.wait("secret-ranks", count)
-    assert "Interrupted." in said and "time.sleep(900)" in said
+    output = notebook.wait("secret-ranks", count)
+    assert "Interrupted." in output and "time.sleep(900)" in output
     assert notebook.run("secret") == before
 
 
@@ -160,21 +160,21 @@ def test_after_a_restart_the_page_says_what_to_do(notebook):
 USES_THE_FILE = "from work.sum_of_ranks import sum_of_ranks\nlaunch(sum_of_ranks, ranks=2)"
 
 
-def test_a_worker_edited_in_the_editor_is_what_the_next_launch_runs(notebook, opened):
+def test_a_worker_edited_in_the_editor_is_what_the_next_launch_runs(notebook, open_in_lab):
     """The file is open in another tab; Ctrl + S there, Shift + Enter here."""
     notebook.run("guess-file")
     notebook.write("guess-reveal", USES_THE_FILE)
     assert "[3.0, 3.0]" in notebook.run("guess-reveal")
-    editor = opened("notebooks/work/sum_of_ranks.py", Editor)
+    editor = open_in_lab("notebooks/work/sum_of_ranks.py", Editor)
     editor.write(editor.text().replace("return x.item()", "return 10 * x.item()"))
     editor.save()
     assert "[30.0, 30.0]" in notebook.run("guess-reveal")
     editor.close()
 
 
-def test_two_pages_at_once(notebook, opened):
+def test_two_pages_at_once(notebook, open_in_lab):
     """One page hangs for three seconds; the other runs its ranks meanwhile."""
-    other = opened("notebooks/03_process_groups.ipynb")
+    other = open_in_lab("notebooks/03_process_groups.ipynb")
     for name in ("load", "imports"):
         other.run(name)
     count = notebook.start("missed-meeting")

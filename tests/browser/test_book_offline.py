@@ -13,7 +13,7 @@ from tests.conftest import chromium
 from tests.small_book import write_small
 from tools import book
 from tools.book.__main__ import write_book
-from tools.book.running import executed, run_all
+from tools.book.running import execute_page, run_all
 
 pytestmark = pytest.mark.browser
 SMALL, REAL = "01_greeting", "05_further_ring"  # the real page is short, and has a slider
@@ -35,9 +35,9 @@ def browser():
     """Chromium, without a network."""
     playwright = pytest.importorskip("playwright.sync_api")
     with playwright.sync_playwright() as run:
-        started = run.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
-        yield started
-        started.close()
+        chromium_browser = run.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
+        yield chromium_browser
+        chromium_browser.close()
 
 
 @pytest.fixture
@@ -46,11 +46,11 @@ def reader(browser):
     context = browser.new_context(viewport={"width": WIDTH, "height": 900}, offline=True)
     wrong = []
 
-    def asked(request):
+    def note_request(request):
         if not request.url.startswith(("file:", "data:")):
             wrong.append(request.url)
 
-    context.on("request", asked)
+    context.on("request", note_request)
     context.on("weberror", lambda error: wrong.append(str(error.error)))
 
     def open_page(path, width=WIDTH):
@@ -70,9 +70,9 @@ def small(tmp_path_factory):
     checkout = tmp_path_factory.mktemp("checkout")
     notebooks = book.copy_layout(checkout)
     write_small(checkout)
-    ran = {stem: executed(notebooks / f"{stem}.ipynb") for stem in (SMALL, REAL)}
-    assert [book.errors(one) for one in ran.values()] == [[], []]
-    return {form: write_form(form, ran, notebooks, checkout) for form in FORMS}
+    executed_pages = {stem: execute_page(notebooks / f"{stem}.ipynb") for stem in (SMALL, REAL)}
+    assert [book.errors(page) for page in executed_pages.values()] == [[], []]
+    return {form: write_form(form, executed_pages, notebooks, checkout) for form in FORMS}
 
 
 def write_form(form, ran, notebooks, folder):
@@ -132,8 +132,8 @@ def test_search_leads_to_the_place_and_keeps_the_words(small, reader, words, pla
             page.keyboard.press("Enter")
         page.wait_for_url(lambda url: place in url)
         target = page.url.partition("#")[2]
-        found = page.locator(f'[id="{target}"]').bounding_box()
-        assert -1 <= found["y"] < 900
+        box = page.locator(f'[id="{target}"]').bounding_box()
+        assert -1 <= box["y"] < 900
         assert page.input_value("#book-search") == words
 
 
@@ -146,10 +146,10 @@ def test_search_says_that_there_is_nothing(small, reader):
 
 
 def test_search_finds_no_answer_in_the_form_without(small, reader):
-    for form, found in (("with", 1), ("without", 0)):
+    for form, count in (("with", 1), ("without", 0)):
         page = reader(small[form] / f"{SMALL}.html")
         page.fill("#book-search", "nobody knew")
-        assert page.locator("#book-results a").count() == found
+        assert page.locator("#book-results a").count() == count
 
 
 def test_an_answer_opens_by_keyboard(small, reader):
@@ -198,10 +198,10 @@ def test_paper_has_hints_and_solutions_open(small, reader, tmp_path):
 def test_every_page_of_the_book(tmp_path, reader):
     """All of them, executed: links, axe, alt texts, wide tables, in both forms, also on a phone."""
     failed = []
-    ran = dict(run_all(book.NOTEBOOKS, failed, tmp_path / "kept"))
+    executed_pages = dict(run_all(book.NOTEBOOKS, failed, tmp_path / "kept"))
     assert failed == []
     for form in FORMS:
-        place = write_form(form, ran, book.ROOT / "notebooks", tmp_path)
+        place = write_form(form, executed_pages, book.ROOT / "notebooks", tmp_path)
         for path in sorted(place.glob("*.html")):
             for width in (WIDTH, PHONE):
                 page = reader(path, width)

@@ -36,10 +36,10 @@ def test_the_plan_for_ninety_minutes(tmp_path):
             for name, code in steps(row, path):
                 if code is not None:
                     page.write(name, code)
-                said = page.run(name)
+                output = page.run(name)
                 if EXERCISE.match(page.source(name)):
                     solved = page.source(name) == solution(EXERCISE.match(page.source(name))[1])
-                    assert ("Not yet" in said) != solved, said
+                    assert ("Not yet" in output) != solved, output
             assert page.errors() == page.faults() == []
             page.close()
             waits.append(time.monotonic() - began)
@@ -51,12 +51,12 @@ def steps(row: Row, path: Path) -> Iterator[tuple[str, str | None]]:
     """(cell, what to type into it, or None) for everything that the row has people do."""
     cells = nbformat.read(path, as_version=4).cells
     ids = [cell.id for cell in cells]
-    gone = {one for a, b in spans(row.left_out) for one in ids[ids.index(a) : ids.index(b) + 1]}
+    gone = {one for a, b in spans(row.omissions) for one in ids[ids.index(a) : ids.index(b) + 1]}
     for cell in cells:
         exercise = EXERCISE.match(cell.source)
         if cell.cell_type != "code" or cell.id in gone:
             continue
-        if exercise and f"`{exercise[1]}`" not in row.left_out:
+        if exercise and f"`{exercise[1]}`" not in row.omissions:
             yield cell.id, f"%%exercise {exercise[1]}\n{wrong_answer(exercise[1])}"
             yield cell.id, solution(exercise[1])
         elif not exercise:

@@ -34,8 +34,8 @@ def server(root: Path) -> Iterator[dict]:
         line = [sys.executable, "-m", "notebook", "--no-browser", "--allow-root"]
         line += ["--expose-app-in-browser", "--ServerApp.port=0", f"--ServerApp.root_dir={root}"]
         with open(home / "log", "w") as log:
-            started = {"env": env, "stdout": log, "stderr": log, "start_new_session": True}
-            process = subprocess.Popen(line, **started)
+            options = {"env": env, "stdout": log, "stderr": log, "start_new_session": True}
+            process = subprocess.Popen(line, **options)
         below = []
         try:
             yield wait_for_server(process, home)
@@ -57,8 +57,8 @@ def notebook(tmp_path_factory) -> Iterator[Notebook]:
     playwright = pytest.importorskip("playwright.sync_api")
     root = tmp_path_factory.mktemp("checkout")
     book.copy_layout(root)
-    with server(root) as about, playwright.sync_playwright() as started:
-        browser = started.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
+    with server(root) as about, playwright.sync_playwright() as driver:
+        browser = driver.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         path = "notebooks/notebooks/00_start_here.ipynb"
         notebook = Notebook(page, f"{about['url']}{path}?token={about['token']}")
@@ -75,8 +75,8 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
     exercise = find("mean_over_ranks")
     right = f"%%exercise mean_over_ranks\n{exercise.solution}"
     notebook.write(cell, right.replace(" / dist.get_world_size()", ""))
-    said = notebook.run(cell)
-    assert "Not yet: mean_over_ranks at 4 ranks" in said and exercise.hints[0] not in said
+    output = notebook.run(cell)
+    assert "Not yet: mean_over_ranks at 4 ranks" in output and exercise.hints[0] not in output
     notebook.cell(cell)[1].locator("summary").first.click()
     assert exercise.hints[0] in notebook.cell(cell)[1].inner_text()
     notebook.write(cell, right)
@@ -87,8 +87,9 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
 SLIDER = """from ddp_workbook import stepper
 from manyranks.figures import Picture
 
-held = launch(demos.one_sum, ranks=2)
-stepper([Picture(demos.one_sum_plot(held).figure, f"step {number}") for number in range(3)])"""
+sums = launch(demos.first_sum.one_sum, ranks=2)
+plot = demos.first_sum.one_sum_plot
+stepper([Picture(plot(sums).figure, f"step {number}") for number in range(3)])"""
 
 
 def test_pictures_tables_and_a_slider_are_drawn(notebook):
@@ -114,7 +115,7 @@ def test_the_stop_button_ends_a_hang_with_its_report(notebook):
     count = notebook.start(cell)
     notebook.wait_for(lambda: notebook.cell(cell)[1].inner_text().count("] here") == 2)
     notebook.press("interrupt")
-    said = notebook.wait(cell, count)
-    assert "Interrupted." in said and "time.sleep(900)" in said
+    output = notebook.wait(cell, count)
+    assert "Interrupted." in output and "time.sleep(900)" in output
     notebook.write(cell, "1 + 1")  # its error is meant
     assert "2" in notebook.run(cell)

@@ -21,7 +21,7 @@ from tests.workers import timeline_workers as workers
 pytestmark = pytest.mark.browser
 
 LISTENS = "addEventListener('unhandledrejection', event => globalThis.said = `${event.reason}`)"
-OPENED = "() => globalThis.said || (globalThis.app?.trace?.engine && !app.isLoadingTrace)"
+IS_OPEN = "() => globalThis.said || (globalThis.app?.trace?.engine && !app.isLoadingTrace)"
 QUERY = """async text => {
     const result = await app.trace.engine.query(text), rows = [];
     for (const row = result.iter({}); row.valid(); row.next())
@@ -40,7 +40,7 @@ SPANS = """SELECT process.pid, slice.name, slice.dur FROM slice
 ARROWS = "SELECT count(*) FROM flow"
 
 
-class Refused(Exception):
+class TraceError(Exception):
     """What Perfetto says of a file that it does not open."""
 
 
@@ -75,52 +75,52 @@ def perfetto() -> Iterator[Callable]:
     address = ("127.0.0.1", 0)
     with http.server.ThreadingHTTPServer(address, partial(Handler, directory=folder)) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        with playwright.sync_playwright() as started:
-            browser = started.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
+        with playwright.sync_playwright() as driver:
+            browser = driver.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
             page = browser.new_page()
             page.add_init_script(LISTENS)
 
-            def opened(trace: str) -> Callable[[str], list]:
+            def open_trace(trace: str) -> Callable[[str], list]:
                 server.trace = trace.encode()
                 with page.expect_response("**/localtrace"):
                     page.goto(f"http://127.0.0.1:{server.server_port}/")
-                page.wait_for_function(OPENED, timeout=600_000)
-                if said := page.evaluate("globalThis.said"):
-                    raise Refused(said)
+                page.wait_for_function(IS_OPEN, timeout=600_000)
+                if output := page.evaluate("globalThis.said"):
+                    raise TraceError(output)
                 return lambda text: page.evaluate(QUERY, text)
 
-            yield opened
+            yield open_trace
             browser.close()
         server.shutdown()
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory) -> str:
+def trace_text(tmp_path_factory) -> str:
     """The file of a training on three ranks and an ordered network."""
     found = timeline(workers.train, ranks=3, steps=2, network="500 Mbit/s, 1 ms")
     return found.save(tmp_path_factory.mktemp("trace") / "all.json").read_text()
 
 
-def test_perfetto_reads_the_merged_file(perfetto, saved):
+def test_perfetto_reads_the_merged_file(perfetto, trace_text):
     """A process a rank, every span with its length, and the arrows of all ranks."""
-    query = perfetto(saved)
-    events = json.loads(saved)["traceEvents"]
+    query = perfetto(trace_text)
+    events = json.loads(trace_text)["traceEvents"]
     ours = Counter((e["pid"], e["name"]) for e in events if e["ph"] == "X")
-    found = query(SPANS)
+    spans = query(SPANS)
     assert query(FAULTS) == []
     assert query(PROCESSES) == [[rank, f"rank {rank}"] for rank in range(3)]
-    assert Counter((pid, name) for pid, name, _ in found) == ours
+    assert Counter((pid, name) for pid, name, _ in spans) == ours
     assert ours[2, "network:all_reduce"] > 10
     took = sum(e["dur"] for e in events if e["ph"] == "X")  # microseconds
-    assert sum(length for *_, length in found) / 1e3 == pytest.approx(took, rel=1e-4)
+    assert sum(length for *_, length in spans) / 1e3 == pytest.approx(took, rel=1e-4)
     assert query(ARROWS) == [[sum(e["ph"] == "f" for e in events)]]
 
 
-def broken(saved: str, how: str) -> str:
+def break_trace(trace_text: str, how: str) -> str:
     """The same file with a mistake in it."""
-    events = json.loads(saved)["traceEvents"]
+    events = json.loads(trace_text)["traceEvents"]
     if how == "cut off":
-        return saved[: len(saved) // 2]
+        return trace_text[: len(trace_text) // 2]
     if how == "calls of one thread overlap":
         events = [
             e | {"tid": "network"} if str(e.get("tid")).startswith("network") else e for e in events
@@ -140,11 +140,11 @@ def broken(saved: str, how: str) -> str:
         ("a span without a time", "json_tokenizer_failure"),
     ],
 )
-def test_perfetto_tells_of_a_broken_file(perfetto, saved, how, said):
+def test_perfetto_tells_of_a_broken_file(perfetto, trace_text, how, said):
     """So the test above can fail; the first two are mistakes that our file had."""
-    assert said in dict(perfetto(broken(saved, how))(FAULTS))
+    assert said in dict(perfetto(break_trace(trace_text, how))(FAULTS))
 
 
-def test_perfetto_refuses_half_a_file(perfetto, saved):
-    with pytest.raises(Refused, match="JSON trace file is incomplete"):
-        perfetto(broken(saved, "cut off"))
+def test_perfetto_refuses_half_a_file(perfetto, trace_text):
+    with pytest.raises(TraceError, match="JSON trace file is incomplete"):
+        perfetto(break_trace(trace_text, "cut off"))

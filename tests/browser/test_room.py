@@ -31,7 +31,7 @@ for number in range({UPDATES}):
 
 
 @pytest.fixture
-def invited(tmp_path):
+def invitation(tmp_path):
     """`ddp-workbook room --serve` on loopback: address, code and the page to project."""
     words = ["room", "--serve", "--address", "127.0.0.1", "--port", "0", "--every", "0.5"]
     code = "from ddp_workbook.cli import app; app()"
@@ -43,9 +43,9 @@ def invited(tmp_path):
         deadline = time.monotonic() + 600
         while not page.exists() and running.poll() is None and time.monotonic() < deadline:
             time.sleep(0.05)
-        said = (tmp_path / "printed").read_text()
-        address = re.search(r"Listening on (http://127\.0\.0\.1:\d+)\.", said)
-        assert address, said
+        output = (tmp_path / "printed").read_text()
+        address = re.search(r"Listening on (http://127\.0\.0\.1:\d+)\.", output)
+        assert address, output
         yield address[1], (tmp_path / "room" / ".code").read_text(), page
     finally:
         running.terminate()
@@ -53,10 +53,10 @@ def invited(tmp_path):
 
 
 @pytest.fixture
-def attendees(invited, tmp_path):
+def attendees(invitation, tmp_path):
     """Their processes, each in a folder of its own; they have joined, and begin at a line."""
-    address, code, _ = invited
-    started = []
+    address, code, _ = invitation
+    processes = []
     try:
         for number in range(PEOPLE):
             own = tmp_path / f"own-{number}"
@@ -64,38 +64,38 @@ def attendees(invited, tmp_path):
             name = f"a rather long name {number} {'odd' if number % 2 else 'even'}"
             line = [sys.executable, "-c", ATTENDEE, address, code, name]
             pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
-            started.append(subprocess.Popen(line, cwd=own, **pipes))
-        yield started
+            processes.append(subprocess.Popen(line, cwd=own, **pipes))
+        yield processes
     finally:
-        for one in started:
-            one.kill()
-            one.wait()
-            one.stdout.close()
-            one.stdin.close()
+        for process in processes:
+            process.kill()
+            process.wait()
+            process.stdout.close()
+            process.stdin.close()
 
 
-def test_twenty_attendees_on_the_projector(invited, attendees):
+def test_twenty_attendees_on_the_projector(invitation, attendees):
     """Half of them solve the exercises; the page shows it by itself, on 720 lines."""
     sync_api = pytest.importorskip("playwright.sync_api")
-    _, code, path = invited
-    for one in attendees:
-        assert "You are in the room" in one.stdout.readline()
+    _, code, path = invitation
+    for attendee in attendees:
+        assert "You are in the room" in attendee.stdout.readline()
     with sync_api.sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=chromium(), args=CHROMIUM_OPTIONS)
         page = browser.new_page(viewport={"width": 1280, "height": 720})
         page.goto(path.as_uri())
         page.wait_for_selector("text=The room: 20 people", timeout=600_000)
-        for one in attendees:
-            one.stdin.write("\n")
-            one.stdin.flush()
-        assert [one.wait(600) for one in attendees] == [0] * PEOPLE
+        for attendee in attendees:
+            attendee.stdin.write("\n")
+            attendee.stdin.flush()
+        assert [attendee.wait(600) for attendee in attendees] == [0] * PEOPLE
         page.wait_for_selector("text=10 of 20 have solved exercise_9", timeout=600_000)
         page.wait_for_selector("text=20 (at first 0)", timeout=600_000)
         assert page.inner_text("h2") == find("who_loses_time").ask
         assert code in page.inner_text("body")
         # It is projected and has nothing to fill in, so it may load itself again; a copy does not.
-        still, found = re.subn(r'<meta http-equiv="refresh"[^>]*>', "", path.read_text())
-        assert found == 1
+        still, count = re.subn(r'<meta http-equiv="refresh"[^>]*>', "", path.read_text())
+        assert count == 1
         copy = browser.new_page(viewport={"width": 1280, "height": 720})
         copy.set_content(still)
         assert book_findings(copy) == []
@@ -104,9 +104,11 @@ def test_twenty_attendees_on_the_projector(invited, attendees):
         browser.close()
     view = views.View(path.parent, path.with_name("other.html"))
     began = time.monotonic()
-    found = view.look(board.Board())
+    result = view.look(board.Board())
     assert time.monotonic() - began < 1.0  # 0.01 on a quiet machine
-    counts = [sum(work.attempts for work in one.exercises.values()) for one in found.attendees]
-    assert counts == [UPDATES] * PEOPLE and not found.corrupt
+    counts = [
+        sum(work.attempts for work in attendee.exercises.values()) for attendee in result.attendees
+    ]
+    assert counts == [UPDATES] * PEOPLE and not result.corrupt
     files = sorted(one.name for one in path.parent.glob("*.json"))
     assert len(files) == PEOPLE and all(json.loads((path.parent / f).read_text()) for f in files)

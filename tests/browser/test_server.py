@@ -90,6 +90,6 @@ def test_a_port_that_is_taken_is_an_error():
         port = taken.getsockname()[1]
         line, env = set_up.command_line("lab", [f"--port={port}", "--no-browser"])
         line[0] = sys.executable
-        done = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
-    assert done.returncode != 0
-    assert f"port {port} " in done.stderr
+        result = subprocess.run(line, env=env, capture_output=True, text=True, timeout=300)
+    assert result.returncode != 0
+    assert f"port {port} " in result.stderr

@@ -28,7 +28,7 @@ PAGES = [
 
 
 @pytest.fixture(scope="module")
-def opened(tmp_path_factory):
+def open_in_lab(tmp_path_factory):
     """One JupyterLab and one browser for all pages, at a copy of their folders."""
     pytest.importorskip("playwright")
     root = tmp_path_factory.mktemp("checkout")
@@ -38,9 +38,9 @@ def opened(tmp_path_factory):
 
 
 @pytest.fixture(scope="module", params=PAGES)
-def page(request, opened):
+def page(request, open_in_lab):
     """A page after Run > Run All Cells."""
-    notebook = opened(f"notebooks/{request.param.name}")
+    notebook = open_in_lab(f"notebooks/{request.param.name}")
     notebook.run_all()
     yield notebook
     notebook.close()
@@ -70,15 +70,15 @@ def test_its_sliders_move_by_keyboard_and_by_mouse(page, request):
     assert bool(sliders + choices) == moves
     for slider in sliders:
         area = slider.locator(OUTPUT)
-        seen = [shown(area)]
+        seen = [visible_output(area)]
         slider.locator(".noUi-handle").focus()
         for key in ("End", "ArrowLeft"):
             page.page.keyboard.press(key)
-            page.wait_for(lambda area=area, seen=seen: shown(area) != seen[-1])
-            seen.append(shown(area))
+            page.wait_for(lambda area=area, seen=seen: visible_output(area) != seen[-1])
+            seen.append(visible_output(area))
         track = slider.bounding_box()
         page.page.mouse.click(track["x"] + 1, track["y"] + track["height"] / 2)
-        page.wait_for(lambda area=area, seen=seen: shown(area) not in seen[1:])
+        page.wait_for(lambda area=area, seen=seen: visible_output(area) not in seen[1:])
 
 
 def test_its_choices_and_switches_move_by_keyboard_and_by_mouse(page):
@@ -86,16 +86,16 @@ def test_its_choices_and_switches_move_by_keyboard_and_by_mouse(page):
     for box in page.page.locator(".widget-radio-box, .widget-checkbox").all():
         area = box.locator(OUTPUT)
         inputs = box.locator("input").all()
-        seen = [shown(area)]
+        seen = [visible_output(area)]
         inputs[-1].focus()
         page.page.keyboard.press("Space")
-        page.wait_for(lambda area=area, seen=seen: shown(area) != seen[-1])
-        seen.append(shown(area))
+        page.wait_for(lambda area=area, seen=seen: visible_output(area) != seen[-1])
+        seen.append(visible_output(area))
         inputs[0].click()
-        page.wait_for(lambda area=area, seen=seen: shown(area) != seen[-1])
+        page.wait_for(lambda area=area, seen=seen: visible_output(area) != seen[-1])
 
 
-def shown(area) -> str:
+def visible_output(area) -> str:
     """The words of the pictures in an output, and of its status."""
     pictures = [picture.get_attribute("alt") for picture in area.locator("img").all()]
     return "\n".join(pictures + area.locator("[role=status]").all_inner_texts())
@@ -109,9 +109,9 @@ def test_the_driver_sees_what_is_wrong(tmp_path):
     metadata = {"kernelspec": {"name": "python3", "display_name": "Python 3"}}
     nbformat.write(nbformat.v4.new_notebook(cells=cells, metadata=metadata), path)
     line = [sys.executable, "-m", "tests.browser.lab", str(path), str(picture)]
-    done = subprocess.run(line, cwd=book.ROOT, capture_output=True, text=True)
-    assert done.returncode == 1, done.stderr
-    assert "ZeroDivisionError: division by zero" in done.stdout
+    result = subprocess.run(line, cwd=book.ROOT, capture_output=True, text=True)
+    assert result.returncode == 1, result.stderr
+    assert "ZeroDivisionError: division by zero" in result.stdout
     assert brightness(picture) > 200 > 100 > brightness(picture.with_stem("page-dark"))
 
 

@@ -14,7 +14,15 @@ from pathlib import Path
 
 from benchmarks.traces import wait_until
 from tests.clusters.hosts import Hosts
-from tests.clusters.torchruns import LIMIT, PORT, TORCHRUN, WORKER, Ended, line, run_on_hosts
+from tests.clusters.torchruns import (
+    PORT,
+    TIMEOUT_S,
+    TORCHRUN,
+    WORKER,
+    HostResult,
+    line,
+    run_on_hosts,
+)
 
 SHORT_GROUP = (WORKER, "--timeout=5")
 ERROR_LINES = r"^\s*[\w.]*Error\b.*"
@@ -32,9 +40,9 @@ class Breakage:
     around: Callable[[Hosts], AbstractContextManager] = nullcontext  # what else holds meanwhile
     meanwhile: Callable[[Hosts, Callable[[int], str]], object] | None = None
     message: str = ERROR_LINES  # the lines to keep of what was printed
-    limit: float = LIMIT
+    limit: float = TIMEOUT_S
 
-    def run(self, hosts: Hosts) -> list[Ended]:
+    def run(self, hosts: Hosts) -> list[HostResult]:
         """Let it happen on these two hosts, which must be new: some change their /etc/hosts."""
         meanwhile = self.meanwhile
         with self.around(hosts):
@@ -43,19 +51,19 @@ class Breakage:
                 self.lines,
                 timeout=self.limit,
                 environment=self.environment,
-                meanwhile=meanwhile and (lambda printed: meanwhile(hosts, printed)),
+                meanwhile=meanwhile and (lambda output_of: meanwhile(hosts, output_of)),
             )
 
-    def said(self, ended: Ended) -> str:
+    def message_of(self, result: HostResult) -> str:
         """The message in what one host's torchrun printed, a line each, no line twice."""
-        text = re.sub(r"^\[rank\d+\]: ", "", ended.output, flags=re.MULTILINE)
+        text = re.sub(r"^\[rank\d+\]: ", "", result.output, flags=re.MULTILINE)
         text = re.sub(r"^\[?[WE]\d{4} \S+( \d+)? \S+:\d+\] ", "", text, flags=re.MULTILINE)
-        found = [words.strip() for words in re.findall(self.message, text, re.MULTILINE)]
-        return "\n".join(words for words in dict.fromkeys(found) if "ChildFailed" not in words)
+        lines = [words.strip() for words in re.findall(self.message, text, re.MULTILINE)]
+        return "\n".join(words for words in dict.fromkeys(lines) if "ChildFailed" not in words)
 
-    def typed(self, ended: Ended) -> str:
+    def command_line(self, result: HostResult) -> str:
         """The command as one would type it, without this machine's folders."""
-        words = [Path(word).name if word.startswith("/") else word for word in ended.command]
+        words = [Path(word).name if word.startswith("/") else word for word in result.command]
         settings = [f"{name}={value}" for name, value in self.environment.items()]
         return " ".join([*settings, shlex.join(words)])
 
@@ -75,20 +83,20 @@ def port_is_taken(hosts: Hosts):
     """Another program listens at the meeting point and answers nothing."""
     listen = f"import socket, time; s = socket.create_server(('', {PORT})); print(flush=True); "
     listen += "time.sleep(600)"
-    other = hosts.popen(0, [sys.executable, "-c", listen], stdout=-1)
-    other.stdout.readline()
+    listener = hosts.popen(0, [sys.executable, "-c", listen], stdout=-1)
+    listener.stdout.readline()
     yield
-    other.kill_tree()
+    listener.kill_tree()
 
 
-def cut_and_heal(hosts: Hosts, printed: Callable[[int], str]) -> None:
+def cut_and_heal(hosts: Hosts, output_of: Callable[[int], str]) -> None:
     """Cut host 1 off in the middle of the steps, until both ranks have given up.
 
     Without the healing, host 1's torchrun waits a quarter of an hour for the store on host 0.
     """
-    assert wait_until(lambda: "step 3" in printed(0), LIMIT), printed(0)
+    assert wait_until(lambda: "step 3" in output_of(0), TIMEOUT_S), output_of(0)
     hosts.cut(1)
-    assert wait_until(lambda: all("Timed out" in printed(i) for i in (0, 1)), LIMIT)
+    assert wait_until(lambda: all("Timed out" in output_of(i) for i in (0, 1)), TIMEOUT_S)
     hosts.heal(1)
 
 

@@ -29,7 +29,7 @@ SWITCH = ("unshare", "--net", "--pid", "--fork")
 # $1 is the host's name, $2 its /etc/hosts. The files lie in memory, and only this host sees them.
 # With an empty resolver a name that is not in /etc/hosts is unknown at once, as where a DNS server
 # answers; the machine's own would be asked for ten seconds, in a network that cannot reach it.
-BECOME_A_HOST = """
+ISOLATE_HOST = """
 echo "$1" > /proc/sys/kernel/hostname
 mount -t tmpfs files /mnt
 echo "$2" > /mnt/hosts
@@ -40,7 +40,7 @@ done
 umount --lazy /mnt
 """
 # A process whose parent is gone becomes a child of `init`; SIGCHLD ignored, it leaves no zombie.
-WAIT_FOR_THE_END = """
+WAIT_FOR_OWNER = """
 ip link set lo up
 echo ready
 exec env --ignore-signal=CHLD cat > /dev/null
@@ -66,10 +66,10 @@ class Hosts:
         self._started: list[Process] = []
         with ExitStack() as stack:
             stack.callback(self._reap)
-            self._switch = stack.enter_context(Namespaces(SWITCH, WAIT_FOR_THE_END))
+            self._switch = stack.enter_context(Namespaces(SWITCH, WAIT_FOR_OWNER))
             self._hosts = [
                 stack.enter_context(
-                    Namespaces(HOST, BECOME_A_HOST + WAIT_FOR_THE_END, name, self._hosts_file())
+                    Namespaces(HOST, ISOLATE_HOST + WAIT_FOR_OWNER, name, self._hosts_file())
                 )
                 for name in self.names
             ]
@@ -130,10 +130,10 @@ class Hosts:
                 raise
             finally:
                 self._started.remove(process)
-        done = subprocess.CompletedProcess(list(command), process.returncode, output, errors)
+        result = subprocess.CompletedProcess(list(command), process.returncode, output, errors)
         if check:
-            done.check_returncode()
-        return done
+            result.check_returncode()
+        return result
 
     def processes(self, i: int) -> list[psutil.Process]:
         """The processes that run on host i, without its `init`."""
@@ -238,18 +238,18 @@ class Namespaces:
     def ip(self, lines: Sequence[str]) -> None:
         """Run these lines of `ip`; raise RuntimeError with the first one that is refused."""
         command = ["nsenter", f"--net=/proc/{self.pid}/ns/net", "ip", "-batch", "-"]
-        done = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
-        if done.returncode:
-            raise RuntimeError(f"The pretend network was refused: {done.stderr.strip()}")
+        result = subprocess.run(command, input="\n".join(lines), capture_output=True, text=True)
+        if result.returncode:
+            raise RuntimeError(f"The pretend network was refused: {result.stderr.strip()}")
 
     def processes(self) -> list[psutil.Process]:
         """The processes in these namespaces, without `init` and without those that have ended."""
         mine = os.readlink(f"/proc/{self.pid}/ns/pid_for_children")
-        found = []
+        result = []
         for process in psutil.process_iter():
             with suppress(OSError, psutil.NoSuchProcess):  # it may end while it is looked at
                 inside = os.readlink(f"/proc/{process.pid}/ns/pid") == mine
                 ended = process.status() == psutil.STATUS_ZOMBIE
                 if inside and not ended and process.ppid() != self.pid:
-                    found.append(process)
-        return found
+                    result.append(process)
+        return result

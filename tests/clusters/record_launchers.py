@@ -27,9 +27,9 @@ from tests.clusters.slurm import Slurm
 
 CHECKOUT = Path(__file__).parents[2]
 DATA = CHECKOUT / "data" / "many_machines"
-PATIENCE = 600  # seconds for a job
+TIMEOUT_S = 600  # seconds for a job
 ROUNDS = 2  # of the scaling study: whatever else the machine does only makes a run slower
-SEEN = [*RANK_VARIABLES, "SLURM_PROCID", "SLURM_NTASKS"]
+VARIABLE_NAMES = [*RANK_VARIABLES, "SLURM_PROCID", "SLURM_NTASKS"]
 # Notes its environment, then is the chapter's program.
 PROGRAM = """
 import json, os, runpy
@@ -43,21 +43,23 @@ runpy.run_path(str(program), run_name="__main__")
 
 
 @contextmanager
-def copied_job_scripts() -> Iterator[Path]:
+def job_scripts_copy() -> Iterator[Path]:
     """A copy of job_scripts that finds this checkout's environment, as the checkout's own does."""
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-jobs-") as folder:
-        ignored = shutil.ignore_patterns("runs", "results.csv", "site.sh", "*.log")
-        shutil.copytree(CHECKOUT / "job_scripts", f"{folder}/job_scripts", ignore=ignored)
+        ignore = shutil.ignore_patterns("runs", "results.csv", "site.sh", "*.log")
+        shutil.copytree(CHECKOUT / "job_scripts", f"{folder}/job_scripts", ignore=ignore)
         os.symlink(sys.prefix, f"{folder}/.venv")
         yield Path(folder) / "job_scripts"
 
 
 def run_by(slurm: Slurm, scripts: Path, ending: str) -> dict:
     """Submit the program on two nodes with two ranks each; what it reported."""
-    seen = scripts / f"seen-{ending}"
-    seen.mkdir()
+    folder = scripts / f"seen-{ending}"
+    folder.mkdir()
     program = scripts / "noting.py"
-    program.write_text(PROGRAM.replace("SEEN", repr(SEEN), 1).replace("FOLDER", str(seen)))
+    program.write_text(
+        PROGRAM.replace("SEEN", repr(VARIABLE_NAMES), 1).replace("FOLDER", str(folder))
+    )
     job_script = scripts / f"distributed_data_parallel_nodes.{ending}"
     settings = f"RANKS_PER_NODE=2 EPOCHS=1 RESULTS={scripts / ending}.csv"
     text = job_script.read_text()
@@ -65,24 +67,24 @@ def run_by(slurm: Slurm, scripts: Path, ending: str) -> dict:
         re.sub(r"(?m)^start_ranks \w+", f"{settings}\nstart_ranks {program}", text)
     )
     job = slurm.submit(job_script.name, folder=scripts)
-    state = slurm.wait(job, PATIENCE)
-    said = slurm.output(job)
+    state = slurm.wait(job, TIMEOUT_S)
+    output = slurm.output(job)
     if state != "COMPLETED":
-        raise SystemExit(f"{job_script.name} is {state}:\n{said}")
+        raise SystemExit(f"{job_script.name} is {state}:\n{output}")
     row = read_results(scripts / f"{ending}.csv").iloc[-1]
-    roll_call = re.findall(r"rank \d+: host \w+, local rank \d+, \w+", said)
+    roll_call = re.findall(r"rank \d+: host \w+, local rank \d+, \w+", output)
     return {
         "command": f"{'qsub' if ending == 'pbs' else 'sbatch'} {job_script.name}",
         "row": {name: row[name] if isinstance(row[name], str) else row[name].item()
                 for name in ("ranks", "job", "loss", "accuracy", "hosts")},
         "roll call": roll_call,
-        "environment": [json.loads((seen / f"{rank}.json").read_text()) for rank in range(4)],
+        "environment": [json.loads((folder / f"{rank}.json").read_text()) for rank in range(4)],
     }  # fmt: skip
 
 
 def record_launchers() -> None:
     """Write launchers.json."""
-    with Slurm(nodes=2) as slurm, copied_job_scripts() as scripts:
+    with Slurm(nodes=2) as slurm, job_scripts_copy() as scripts:
         runs = {
             "Slurm": run_by(slurm, scripts, "slurm"),
             "PBS": run_by(slurm, scripts, "pbs"),
@@ -100,12 +102,12 @@ def record_launchers() -> None:
 
 def record_scaling() -> None:
     """Write scaling.csv: job_scripts/scaling_study.sh, the fastest of ROUNDS runs of each job."""
-    with Slurm(nodes=2) as slurm, copied_job_scripts() as scripts:
+    with Slurm(nodes=2) as slurm, job_scripts_copy() as scripts:
         settings = {"GPUS_PER_NODE": "0", "CPU_RANKS_PER_NODE": "4", "EPOCHS": "4"}
         for _ in range(ROUNDS):
-            done = slurm.run(["bash", "scaling_study.sh"], cwd=scripts, env=settings, check=True)
-            for job in re.findall(r"(?m)^job (\d+):", done.stdout):
-                if (state := slurm.wait(job, PATIENCE)) != "COMPLETED":
+            study = slurm.run(["bash", "scaling_study.sh"], cwd=scripts, env=settings, check=True)
+            for job in re.findall(r"(?m)^job (\d+):", study.stdout):
+                if (state := slurm.wait(job, TIMEOUT_S)) != "COMPLETED":
                     raise SystemExit(f"job {job} is {state}:\n{slurm.output(job)}")
             print((scripts / "results.csv").read_text(), flush=True)
         header, *rows = csv.reader((scripts / "results.csv").read_text().splitlines())
@@ -115,8 +117,8 @@ def record_scaling() -> None:
         fastest[row[ranks], row[batch]] = row
     DATA.mkdir(parents=True, exist_ok=True)
     with (DATA / "scaling.csv").open("w", newline="") as file:
-        kept = [row for row in rows if row in fastest.values()]
-        csv.writer(file, lineterminator="\n").writerows([header, *kept])
+        fastest_rows = [row for row in rows if row in fastest.values()]
+        csv.writer(file, lineterminator="\n").writerows([header, *fastest_rows])
 
 
 if __name__ == "__main__":

@@ -26,39 +26,40 @@ FILE = Path(__file__).parents[2] / "data" / "many_machines" / "messages.json"
 def record(breakage: Breakage, version: str = torch.__version__) -> dict[str, object]:
     """Let it happen once, on two new hosts; what was typed, said and how long it took, by host."""
     with Hosts(2) as hosts:
-        ended = breakage.run(hosts)
+        results = breakage.run(hosts)
     system = f"{len(hosts.names)} network namespaces on {platform.system()} {platform.machine()}"
     return {
         "name": breakage.name,
         "what": breakage.what,
-        "command": {each.host: breakage.typed(each) for each in ended},
-        "message": {each.host: breakage.said(each) for each in ended},
+        "command": {result.host: breakage.command_line(result) for result in results},
+        "message": {result.host: breakage.message_of(result) for result in results},
         "key": breakage.key,
-        "exit_code": {each.host: each.code for each in ended},
-        "seconds": {each.host: round(each.seconds, 1) for each in ended},
+        "exit_code": {result.host: result.code for result in results},
+        "seconds": {result.host: round(result.seconds, 1) for result in results},
         "torch": version,
         "recorded_on": f"{datetime.now(UTC):%Y-%m-%d}, {system}",
     }
 
 
-def mixed_versions(other: str) -> tuple[Breakage, str]:
+def mixed_versions(other_torchrun: str) -> tuple[Breakage, str]:
     """One host's torch is another one; the breakage, and both versions."""
-    python = str(Path(other).with_name("python"))
+    python = str(Path(other_torchrun).with_name("python"))
     ask = [python, "-c", "import torch; print(torch.__version__)"]
     version = subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
     breakage = Breakage(
         name="mixed_versions",
         what="the nodes have different versions of torch",
-        lines={0: line(), 1: line(torchrun=other)},
+        lines={0: line(), 1: line(torchrun=other_torchrun)},
         message=r"^(?:rank .*|\s*[\w.]*Error\b.*)",
         key="rank 1 of 2 on node2",
     )
     return breakage, f"{torch.__version__} on node1, {version} on node2"
 
 
-def recorded() -> dict[str, dict]:
+def read_records() -> dict[str, dict]:
     """What the file has, by name."""
-    return {each["name"]: each for each in json.loads(FILE.read_text())} if FILE.exists() else {}
+    rows = json.loads(FILE.read_text()) if FILE.exists() else []
+    return {row["name"]: row for row in rows}
 
 
 def main() -> None:
@@ -69,7 +70,7 @@ def main() -> None:
     options = parser.parse_args()
     if missing():
         parser.error(f"needs {missing()}")
-    known = recorded()
+    known = read_records()
     for breakage in BREAKAGES:
         if not options.only or breakage.name in options.only:
             print(breakage.name, flush=True)

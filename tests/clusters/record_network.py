@@ -39,14 +39,14 @@ def steps(cap: float) -> list[dict]:
             real = ranks.measure(mbit, "step", "compute").set_index("part")["seconds"]
             ordered = Network(mbit * MBIT / HEADERS, LATENCY)
             call = call_of(timings_of_rank, (form(cap).work, 6, ("step",)), {}, 2)
-            found = run_ranks(call, 2, 240, quiet=True, threads=1, network=ordered)
+            result = run_ranks(call, 2, 240, quiet=True, threads=1, network=ordered)
             rows.append(
                 {
                     "Mbit/s": mbit,
                     "bucket_cap_mb": cap,
                     "compute": round(float(real["compute"]), 4),
                     "shaped": round(float(real["step"]), 4),
-                    "ordered": round(float(slowest_ranks(found)["seconds"].min()), 4),
+                    "ordered": round(float(slowest_ranks(result)["seconds"].min()), 4),
                 }
             )
             print(rows[-1], flush=True)

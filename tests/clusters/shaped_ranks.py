@@ -17,7 +17,7 @@ CHECKOUT = Path(__file__).parents[2]
 MBIT = 1e6 / 8  # bytes per second
 WINDOW = 131_072  # bytes of a socket's buffer
 TRIES = 6
-DISTURBED = 0.2  # share of the time that a rank waits for a core
+DISTURBANCE = 0.2  # share of the time that a rank waits for a core
 AGREE = 0.1
 
 
@@ -49,7 +49,7 @@ class Ranks:
     def __enter__(self) -> "Ranks":
         with ExitStack() as stack:
             if not self.form.alone:
-                self.send_little_at_once()
+                self._shrink_send_buffers()
             self.processes = [stack.enter_context(self.start(i)) for i in range(2)]
             alarm = Alarm(240, lambda: [process.kill_tree() for process in self.processes])
             alarm.start()
@@ -62,7 +62,7 @@ class Ranks:
             process.kill_tree()
         self.stack.close()
 
-    def send_little_at_once(self) -> None:
+    def _shrink_send_buffers(self) -> None:
         """Less than the queue of the slowest link, which drops the rest: TCP then sends it late.
 
         On a busy machine that took up to a quarter longer.
@@ -107,19 +107,19 @@ class Ranks:
             process.stdin.flush()
         answers = [process.stdout.readline() for process in self.processes]
         assert all(answers), "a rank has ended; its error is above"
-        table = slowest_ranks([[Timing(*row) for row in json.loads(one)] for one in answers])
+        table = slowest_ranks([[Timing(*row) for row in json.loads(answer)] for answer in answers])
         rounds = table.groupby(["part", "ranks", "amount"], as_index=False)[["seconds", "waited"]]
-        found = rounds.median() if self.form.alone else rounds.min()
-        return found.assign(bytes_per_second=mbit * MBIT)
+        summary = rounds.median() if self.form.alone else rounds.min()
+        return summary.assign(bytes_per_second=mbit * MBIT)
 
-    def undisturbed(self, mbit: float, *parts: str) -> pd.DataFrame:
+    def measure_without_disturbance(self, mbit: float, *parts: str) -> pd.DataFrame:
         """The same, from two runs that agree and in which no rank waited for a core."""
-        kept = []
+        calm_runs = []
         for _ in range(TRIES):
             run = self.measure(mbit, *parts)
-            if not (run["waited"] > DISTURBED).any():  # nan where the system does not say
-                kept.append(run)
-            for other in kept[:-1]:
-                if ((run["seconds"] / other["seconds"] - 1).abs() < AGREE).all():
-                    return other.assign(seconds=(run["seconds"] + other["seconds"]) / 2)
+            if not (run["waited"] > DISTURBANCE).any():  # nan where the system does not say
+                calm_runs.append(run)
+            for earlier in calm_runs[:-1]:
+                if ((run["seconds"] / earlier["seconds"] - 1).abs() < AGREE).all():
+                    return earlier.assign(seconds=(run["seconds"] + earlier["seconds"]) / 2)
         raise AssertionError(f"No two of {TRIES} runs at {mbit} Mbit/s agree: the machine is busy.")

@@ -33,11 +33,11 @@ from tests.clusters.hosts import Hosts, Process
 
 HERE = Path(__file__).parent
 FOLDER = "ddp-workbook-slurm-"  # the process id of the owner follows
-START_LIMIT = 120  # seconds; it takes three on an idle machine
+START_TIMEOUT_S = 120  # seconds; it takes three on an idle machine
 DAEMONS = ("munged", "slurmctld", "slurmd", "slurmstepd")
 # fmt: off
-ENDED = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL", "OUT_OF_MEMORY",
-         "TIMEOUT")
+END_STATES = ("BOOT_FAIL", "CANCELLED", "COMPLETED", "DEADLINE", "FAILED", "NODE_FAIL",
+              "OUT_OF_MEMORY", "TIMEOUT")
 # fmt: on
 
 SLURM_CONF = """
@@ -104,7 +104,7 @@ class Slurm:
         self.hosts = Hosts(["login", *self.nodes])
 
     def __enter__(self) -> "Slurm":
-        sweep()
+        remove_leftovers()
         with contextlib.ExitStack() as stack:
             self.folder = Path(tempfile.mkdtemp(prefix=f"{FOLDER}{os.getpid()}-"))
             stack.callback(shutil.rmtree, self.folder)
@@ -132,10 +132,10 @@ class Slurm:
         Raises RuntimeError with the words of sbatch or qsub if the job is refused.
         """
         line = ["qsub" if script.endswith(".pbs") else "sbatch", script]
-        done = self.run(line, cwd=folder, env=env or {})
-        job = re.search(r"\d+", done.stdout)
-        if done.returncode or job is None:
-            raise RuntimeError(f"{' '.join(line)}: {(done.stderr or done.stdout).strip()}")
+        result = self.run(line, cwd=folder, env=env or {})
+        job = re.search(r"\d+", result.stdout)
+        if result.returncode or job is None:
+            raise RuntimeError(f"{' '.join(line)}: {(result.stderr or result.stdout).strip()}")
         return job[0]
 
     def job(self, job: str) -> dict[str, str]:
@@ -143,7 +143,7 @@ class Slurm:
         text = self.run(["scontrol", "--oneliner", "show", "job", job], check=True).stdout
         return dict(re.findall(r"(\S+?)=(.*?)(?=\s+[\w:/]+=|\s*$)", text))
 
-    def wait(self, job: str, timeout: float, states: Sequence[str] = ENDED) -> str:
+    def wait(self, job: str, timeout: float, states: Sequence[str] = END_STATES) -> str:
         """Wait until a job is in one of these states, unless told any of its ends; return it.
 
         Raises TimeoutError with the end of the job's output.
@@ -151,8 +151,8 @@ class Slurm:
         end = time.monotonic() + timeout
         while (state := self.job(job)["JobState"]) not in states:
             if time.monotonic() > end:
-                said = self.output(job)[-2000:]
-                raise TimeoutError(f"Job {job} is {state} after {timeout} s. It printed:\n{said}")
+                text = self.output(job)[-2000:]
+                raise TimeoutError(f"Job {job} is {state} after {timeout} s. It printed:\n{text}")
             time.sleep(0.2)
         return state
 
@@ -167,13 +167,13 @@ class Slurm:
 
     def processes(self) -> list[psutil.Process]:
         """All processes on the nodes that are not Slurm's own: those of jobs."""
-        found = []
+        processes = []
         for i in range(1, len(self.nodes) + 1):
             for process in self.hosts.processes(i):
                 with contextlib.suppress(psutil.NoSuchProcess):
                     if process.name() not in DAEMONS:
-                        found.append(process)
-        return found
+                        processes.append(process)
+        return processes
 
     @property
     def environment(self) -> dict[str, str]:
@@ -231,20 +231,22 @@ class Slurm:
         }
         for i, node in enumerate(self.nodes, 1):
             self._daemons[f"slurmd.{node}"] = self._daemon(i, "slurmd", "-D", "-f", conf)
-        self._wait_for_the_nodes()
+        self._wait_for_nodes()
 
     def _daemon(self, i: int, *command: str) -> Process:
         name = command[0] if i == 0 else f"{command[0]}.{self.hosts.names[i]}"
         with open(self.folder / "log" / f"{name}.log", "w") as log:
             return self.hosts.popen(i, command, stdout=log, stderr=log, stdin=subprocess.DEVNULL)
 
-    def _wait_for_the_nodes(self) -> None:
-        end = time.monotonic() + START_LIMIT
+    def _wait_for_nodes(self) -> None:
+        end = time.monotonic() + START_TIMEOUT_S
         idle = ["sinfo", "--noheader", "--Node", "--states=idle", "--format=%N"]
         while len(set(self.run(idle).stdout.split())) < len(self.nodes):
             ended = [name for name, daemon in self._daemons.items() if daemon.poll() is not None]
             if ended or time.monotonic() > end:
-                reason = f"{', '.join(ended)} ended" if ended else f"not up after {START_LIMIT} s"
+                reason = (
+                    f"{', '.join(ended)} ended" if ended else f"not up after {START_TIMEOUT_S} s"
+                )
                 raise RuntimeError(f"Slurm did not start: {reason}.\n{self.logs()}")
             time.sleep(0.1)
 
@@ -255,7 +257,7 @@ class Slurm:
         return "\n".join(f"{name}:\n  {end}" for name, end in ends.items())
 
 
-def sweep() -> None:
+def remove_leftovers() -> None:
     """Remove the folders of labs whose owner died without a chance to do it."""
     for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
         owner = re.match(rf"{FOLDER}(\d+)-", folder.name)

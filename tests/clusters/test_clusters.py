@@ -13,7 +13,7 @@ import pytest
 from benchmarks.traces import wait_until
 from tests import clusters
 from tests.clusters.hosts import Hosts
-from tests.clusters.slurm import FOLDER, Slurm, sweep
+from tests.clusters.slurm import FOLDER, Slurm, remove_leftovers
 from tools.set_up import ROOT
 
 pytestmark = pytest.mark.cluster
@@ -32,18 +32,18 @@ def machine() -> dict[str, object]:
     }
 
 
-def started_by(test: str) -> list[psutil.Process]:
+def processes_of(test: str) -> list[psutil.Process]:
     """Every living process that a test has started, wherever it is now.
 
     pytest puts the test's name into its environment, and a process in a lost namespace is found.
     """
-    found = []
+    processes = []
     for process in psutil.process_iter():
         with contextlib.suppress(psutil.Error):
             name = process.environ().get("PYTEST_CURRENT_TEST", "")
             if process.pid != os.getpid() and name.split(" ")[0] == test:
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 @pytest.fixture
@@ -51,7 +51,7 @@ def as_before(request):
     """After the test the machine is as it was before it."""
     before = machine()
     yield
-    assert wait_until(lambda: started_by(request.node.nodeid) == [])
+    assert wait_until(lambda: processes_of(request.node.nodeid) == [])
     assert machine() == before
 
 
@@ -104,7 +104,7 @@ def test_kill_minus_nine_of_the_owner_ends_all_hosts():
     owner.kill()
     owner.communicate()
     assert wait_until(lambda: not any(process.is_running() for process in mine))
-    sweep()
+    remove_leftovers()
     assert not folder.exists()
 
 
@@ -148,9 +148,9 @@ def test_root_without_the_right_to_make_namespaces():
     """As in a container; the reason is the kernel's own."""
     ask = "from tests.clusters import missing; print(missing())"
     limited = ["setpriv", "--bounding-set", "-sys_admin", sys.executable, "-c", ask]
-    done = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert "network namespaces, which are not to be had here" in done.stdout
-    assert "Operation not permitted" in done.stdout
+    result = subprocess.run(limited, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert "network namespaces, which are not to be had here" in result.stdout
+    assert "Operation not permitted" in result.stdout
     assert clusters.missing() == ""
 
 

@@ -14,13 +14,13 @@ from tests.clusters.hosts import Hosts, Process
 TORCHRUN = str(Path(sys.executable).with_name("torchrun"))
 WORKER = str(Path(__file__).with_name("worker.py"))
 PORT = 29400
-LIMIT = 300.0  # seconds for a run that takes 5 to 15 on an idle machine
+TIMEOUT_S = 300.0  # seconds for a run that takes 5 to 15 on an idle machine
 # As every job script sets them; a rank's BLAS threads would fight for two cores.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1", "TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}
 
 
 @dataclass(frozen=True)
-class Ended:
+class HostResult:
     """How a command on one host ended. code is None if it was killed at the time limit."""
 
     host: str
@@ -56,7 +56,7 @@ def run_on_hosts(
     timeout: float,
     environment: Mapping[str, str] | None = None,
     meanwhile: Callable[[Callable[[int], str]], object] | None = None,
-) -> list[Ended]:
+) -> list[HostResult]:
     """Start a command on each of these hosts at once, wait for all; how they ended, in that order.
 
     timeout: seconds; what runs longer is killed with its children.
@@ -67,7 +67,7 @@ def run_on_hosts(
     begin = time.monotonic()
     with tempfile.TemporaryDirectory() as folder:  # files: a pipe that nobody reads fills up
 
-        def printed(i: int) -> str:
+        def output_of(i: int) -> str:
             return Path(folder, str(i)).read_text(errors="replace")
 
         Path(folder, "tmp").mkdir()
@@ -78,16 +78,16 @@ def run_on_hosts(
                 options = {"stdout": file, "stderr": subprocess.STDOUT, "env": environment}
                 running[i] = hosts.popen(i, command, **options)
         try:
-            seen = meanwhile is not None and meanwhile(printed) is True
-            seconds = {} if seen else wait_for(running, begin, timeout)
+            is_enough = meanwhile is not None and meanwhile(output_of) is True
+            seconds = {} if is_enough else wait_for(running, begin, timeout)
         finally:
             for process in running.values():
                 process.kill_tree()
         return [
-            Ended(
+            HostResult(
                 host=hosts.names[i],
                 command=lines[i],
-                output=printed(i),
+                output=output_of(i),
                 code=process.returncode if i in seconds else None,
                 seconds=seconds.get(i, timeout),
             )

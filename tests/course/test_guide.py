@@ -17,7 +17,7 @@ TEXT = GUIDE.read_text(encoding="utf-8")
 CORE = [path for path in pages.all_pages() if pages.FURTHER not in path.stem]
 PLANS = timetable.plans(TEXT)
 LEFT_OUT = [
-    *((row.page, row.left_out) for _, rows in PLANS.values() for row in rows if row.left_out),
+    *((row.page, row.omissions) for _, rows in PLANS.values() for row in rows if row.omissions),
     *((pages.find_pages([cut.stem])[0], cut.words) for cut in timetable.cuts(TEXT)),
 ]
 
@@ -36,7 +36,9 @@ def section(heading: str) -> str:
 def test_all_minutes_and_clock_times_are_as_computed_and_everything_fits():
     """Those of pages, of the README's tables and of the guide's plans."""
     known = timetable.all_minutes()
-    stale = [path for path, text in minutes.renewed(known).items() if text != path.read_text()]
+    stale = [
+        path for path, text in minutes.updated_texts(known).items() if text != path.read_text()
+    ]
     assert stale == [], "run `python -m tools.new_exercise --sync`"
     assert [*minutes.too_long(known)] == []
 
@@ -112,7 +114,7 @@ def test_each_chapter_has_its_section(path):
     own = {name for name, _ in pages.exercises(page)}
     assert set(re.findall(r"[Ii]n\s`(\w+)`", mistake)) == own
     to_ask = re.findall(rf"(?m)^- \[.*\]\({path.name}#cell-id=([\w-]+)\).*\*.*\?\*$", discuss)
-    assert len(to_ask) == timetable.QUESTIONS and all(predicted(page, cell) for cell in to_ask)
+    assert len(to_ask) == timetable.QUESTION_COUNT and all(predicted(page, cell) for cell in to_ask)
     assert any(cut.stem == path.stem and cut.minutes > 0 for cut in timetable.cuts(late_of(path)))
 
 

@@ -22,8 +22,8 @@ def page(path) -> nbformat.NotebookNode:
 def test_a_page_is_long_enough_for_a_lesson(path):
     """What is too long is refused by tools/minutes.py; 00 is the shortest."""
     least = 20 if path in CORE and path.stem != "00_start_here" else 10
-    assert least <= sum(minutes.stated(page(path)))
-    assert path.stem != "00_start_here" or sum(minutes.stated(page(path))) <= 18
+    assert least <= sum(minutes.stated_minutes(page(path)))
+    assert path.stem != "00_start_here" or sum(minutes.stated_minutes(page(path))) <= 18
 
 
 @pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)

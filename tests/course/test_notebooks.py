@@ -198,7 +198,7 @@ def test_it_stays_in_its_time(executed):
 
 def test_it_takes_the_minutes_that_it_states(executed):
     """Within a fifth, on a busy machine, too."""
-    stated, _ = minutes.stated(executed.notebook)
+    stated, _ = minutes.stated_minutes(executed.notebook)
     assert stated == pytest.approx(minutes.teaching(executed.notebook, executed.seconds), rel=0.2)
 
 

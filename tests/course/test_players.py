@@ -2,7 +2,7 @@
 
 import pytest
 
-from benchmarks.players import PLAYED, Player, players
+from benchmarks.players import PLAY_CALL, Player, players
 from ddp_workbook.page import pages
 from ddp_workbook.page.play import Play
 from manyranks.errors import RankFailed, RanksHung
@@ -37,7 +37,7 @@ def test_every_core_page_has_something_to_play_with():
 def test_a_page_tells_its_readers_what_to_try():
     for path in pages.all_pages():
         text = path.read_text(encoding="utf-8")
-        assert len(PLAYED.findall(text)) == text.count("**Play.**"), path.stem
+        assert len(PLAY_CALL.findall(text)) == text.count("**Play.**"), path.stem
 
 
 OTHER_END = pytest.param(False, id="near", marks=pytest.mark.release("a control's other end"))
@@ -56,7 +56,7 @@ def test_every_control_is_answered_at_an_end(made, player, far):
             made.wait()
             error = made.answer.error
             assert error is None or isinstance(error, TO_BE_SEEN.get(player.function, ())), error
-            assert made.answer.picture and made.answer.printed == "", made.answer.printed
+            assert made.answer.picture and made.answer.output == "", made.answer.output
         control.value = start
         made.wait()
         assert made.answer.error is None

@@ -111,7 +111,7 @@ def test_each_edit_gets_its_own_words(name):
         known = dict(zip(cells, made, strict=True))
         wrong = []
         for (row, cell), calls in zip(left, made, strict=True):
-            [words] = EDITS[name][row].told
+            [words] = EDITS[name][row].expected_words
             assert calls is not None, f"{name}, row {row} raises or does not end: {words}"
             if told := told_by_table(check, calls, known):
                 known_as = f"{name}, row {row} ({words}) cannot be told from: {told}"
@@ -119,7 +119,7 @@ def test_each_edit_gets_its_own_words(name):
                 wrong.append(cell)
         left = [(row, cell) for row, cell in left if cell not in wrong]
     assert not left, (
-        f"{name}: no look finds anything wrong: {[EDITS[name][n].told for n, _ in left]}"
+        f"{name}: no look finds anything wrong: {[EDITS[name][n].expected_words for n, _ in left]}"
     )
 
 

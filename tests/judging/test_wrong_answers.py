@@ -62,7 +62,7 @@ def words_for_values(check: DistributedCheck) -> list[str]:
 
 def gets(wrong: WrongAnswer, words: list[str]) -> bool:
     """Whether what a wrong cell must be told is among these words."""
-    return any(told in one for told in wrong.told for one in words)
+    return any(told in one for told in wrong.expected_words for one in words)
 
 
 @cache
@@ -110,7 +110,7 @@ def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
 
 @each_exercise
 def test_there_are_enough_wrong_answers_with_messages_of_their_own(name):
-    told = [wrong.told for wrong in WRONG_ANSWERS if wrong.name == name]
+    told = [wrong.expected_words for wrong in WRONG_ANSWERS if wrong.name == name]
     own = [words for words in told if not any(one in two for one in OF_THE_ENGINE for two in words)]
     assert len(told) + len(EDITS[name]) >= 4
     twice = [words for words in set(own) if own.count(words) > 1]
@@ -120,7 +120,7 @@ def test_there_are_enough_wrong_answers_with_messages_of_their_own(name):
 
 def tells(wrong: WrongAnswer, verdict: Verdict) -> bool:
     """Whether the verdict holds all that this answer must be told."""
-    return all(words in as_text(verdict) for words in wrong.told)
+    return all(words in as_text(verdict) for words in wrong.expected_words)
 
 
 def secrets(wrong: WrongAnswer, verdict: Verdict) -> list[str]:
@@ -140,7 +140,11 @@ def test_each_wrong_answer_gets_its_message_and_no_other_one(name):
 def fault_of(wrong: WrongAnswer) -> str:
     """What is not as it should be in the verdict on a wrong answer; "" if all is well."""
     verdict = judged(wrong)
-    others = [one for one in answers(wrong.name) if one.told != wrong.told and tells(one, verdict)]
+    others = [
+        one
+        for one in answers(wrong.name)
+        if one.expected_words != wrong.expected_words and tells(one, verdict)
+    ]
     if verdict.kind != NOT_YET or verdict.rows[-1][0] != "look at" or not tells(wrong, verdict):
         return repr(verdict)
     if others:
@@ -154,7 +158,7 @@ def test_an_edit_gets_its_words_as_a_reader_meets_them(wrong):
     """And the verdict does not print the solution."""
     verdict = judged(wrong)
     assert verdict.kind == NOT_YET, repr(verdict)
-    assert re.fullmatch(pattern(wrong.told[0]), verdict.rows[-1][1]), repr(verdict)
+    assert re.fullmatch(pattern(wrong.expected_words[0]), verdict.rows[-1][1]), repr(verdict)
     assert secrets(wrong, verdict) == []
 
 

@@ -32,7 +32,7 @@ CELLS = [
 
 
 @pytest.fixture(scope="module")
-def shown(tmp_path_factory) -> list[str]:
+def outputs(tmp_path_factory) -> list[str]:
     """What each of CELLS shows in one kernel."""
     return run(tmp_path_factory.mktemp("page"), CELLS)
 
@@ -52,31 +52,31 @@ def run(folder: Path, sources: list[str]) -> list[str]:
 
 
 @pytest.mark.parametrize("number", [0, 1])
-def test_a_magic_that_is_not_loaded(shown, number):
-    assert ADVICE in shown[number] and "not found" not in shown[number]
+def test_a_magic_that_is_not_loaded(outputs, number):
+    assert ADVICE in outputs[number] and "not found" not in outputs[number]
 
 
 @pytest.mark.parametrize("number", [2, 4])
-def test_a_name_that_is_not_imported(shown, number):
+def test_a_name_that_is_not_imported(outputs, number):
     """Also after %load_ext: the imports come in the cell after it."""
-    assert shown[number].endswith(ADVICE) and "name 'launch' is not defined" in shown[number]
+    assert outputs[number].endswith(ADVICE) and "name 'launch' is not defined" in outputs[number]
 
 
-def test_after_the_first_cells_nothing_is_added(shown):
+def test_after_the_first_cells_nothing_is_added(outputs):
     """A misspelled name and other errors are the reader's own; the magics work."""
-    assert "name 'lunch' is not defined" in shown[6] and "division by zero" in shown[7]
-    assert not [text for text in shown[5:] if ADVICE in text]
-    assert "rank 1: 1" in shown[8]
+    assert "name 'lunch' is not defined" in outputs[6] and "division by zero" in outputs[7]
+    assert not [text for text in outputs[5:] if ADVICE in text]
+    assert "rank 1: 1" in outputs[8]
 
 
 @pytest.mark.parametrize("number", [9, 11])
-def test_a_file_that_no_cell_has_written_yet(shown, number):
+def test_a_file_that_no_cell_has_written_yet(outputs, number):
     """Before there is a folder work, and in one that holds other files."""
-    assert shown[number].endswith(UNWRITTEN) and "No module named 'work" in shown[number]
+    assert outputs[number].endswith(UNWRITTEN) and "No module named 'work" in outputs[number]
 
 
-def test_a_library_that_is_missing_is_another_matter(shown):
-    assert shown[12].endswith("No module named 'no_such_library'")
+def test_a_library_that_is_missing_is_another_matter(outputs):
+    assert outputs[12].endswith("No module named 'no_such_library'")
 
 
 def test_a_hint_and_an_answer_before_their_time(tmp_path):
@@ -119,7 +119,7 @@ def test_the_first_page_runs_from_its_last_cell_to_its_first(tmp_path):
     first, second, *others = [cell for cell in page.cells if cell.cell_type == "code"]
     page.cells = [first, second, *reversed(others)]
     nbformat.write(page, path)
-    done = execute(path)
-    assert [error.partition(":")[0] for error in errors(done)] == ["cell guess-reveal"]
-    told = next(cell for cell in done.cells if cell.id == "guess-reveal").outputs[-1]
-    assert told.traceback[-1].endswith(UNWRITTEN)
+    result = execute(path)
+    assert [error.partition(":")[0] for error in errors(result)] == ["cell guess-reveal"]
+    message = next(cell for cell in result.cells if cell.id == "guess-reveal").outputs[-1]
+    assert message.traceback[-1].endswith(UNWRITTEN)

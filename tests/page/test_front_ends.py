@@ -71,10 +71,10 @@ def terminal(tmp_path_factory) -> Iterator[Terminal]:
         assert terminal.run(CELLS["load"]).endswith("load_ext ddp_workbook")
         assert "0 of 1 solved" in terminal.run(CELLS["imports"])
         yield terminal
-        started = terminal.below()
+        pids = terminal.below()
         terminal.process.send("exit\r")
         terminal.process.expect(pexpect.EOF, timeout=LIMIT)
-        assert wait_until(lambda: not alive(started))
+        assert wait_until(lambda: not alive(pids))
     finally:
         terminal.process.close(force=True)
 
@@ -100,8 +100,8 @@ def test_an_exercise_wrongly_and_then_rightly(terminal):
     right = f"%%exercise {name}\n{find(name).solution}"
     wrong = right.replace(" / dist.get_world_size()", "")
     assert wrong != right
-    said = terminal.run(wrong)
-    assert f"Not yet: {name} at 4 ranks" in said and "This is the sum" in said
+    output = terminal.run(wrong)
+    assert f"Not yet: {name} at 4 ranks" in output and "This is the sum" in output
     assert find(name).hints[0] in terminal.run(f'hint("{name}")')
     assert f"{name} is solved" in terminal.run(right)
     assert "1 of 1 solved" in terminal.run("progress('start_here')")
@@ -121,6 +121,6 @@ def test_ctrl_c_reports_where_each_rank_is_and_leaves_none(terminal):
     terminal.paste(HANG)
     terminal.process.expect("rank 1 does not come\r?\n", timeout=LIMIT)
     terminal.process.sendintr()
-    said = terminal.wait()
-    assert "Interrupted." in said and re.search(r"rank 1 +is at +cell:", said)
+    output = terminal.wait()
+    assert "Interrupted." in output and re.search(r"rank 1 +is at +cell:", output)
     assert wait_until(lambda: terminal.below() <= before)

@@ -25,17 +25,17 @@ from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import playing
 
 
-def drawn(results: list, **values: object) -> Picture:
+def draw(results: list, **values: object) -> Picture:
     """A picture whose words are what came back."""
     return Picture(Figure((1, 1)), f"came back: {results}, for {values}")
 
 
-def moved(made: Play, **values: object) -> Play:
+def set_controls(play_widget: Play, **values: object) -> Play:
     """The player, once it has answered these values."""
     for name, value in values.items():
-        made.controls[name].value = value
-    made.wait()
-    return made
+        play_widget.controls[name].value = value
+    play_widget.wait()
+    return play_widget
 
 
 def players() -> list[threading.Thread]:
@@ -46,36 +46,39 @@ def players() -> list[threading.Thread]:
 
 
 def test_each_control_reaches_the_ranks_and_the_picture():
-    made = play(playing.total, drawn, ranks=slider("ranks", (1, 2, 3)), mine=slider("x", (1, 5)))
-    assert made.answer.words == "came back: [1.0], for {'ranks': 1, 'mine': 1}"
-    moved(made, ranks=3, mine=5)
-    assert made.answer.words == "came back: [15.0, 15.0, 15.0], for {'ranks': 3, 'mine': 5}"
-    assert made.answer.picture in made.shown.value and "3 ranks answered in" in made.status.value
+    widget = play(playing.total, draw, ranks=slider("ranks", (1, 2, 3)), mine=slider("x", (1, 5)))
+    assert widget.answer.words == "came back: [1.0], for {'ranks': 1, 'mine': 1}"
+    set_controls(widget, ranks=3, mine=5)
+    assert widget.answer.words == "came back: [15.0, 15.0, 15.0], for {'ranks': 3, 'mine': 5}"
+    assert (
+        widget.answer.picture in widget.display.value
+        and "3 ranks answered in" in widget.status.value
+    )
     assert players() == []
 
 
 def test_a_change_stops_the_run_before_it_and_passes_over_what_was_between(tmp_path):
-    made = play(
+    widget = play(
         playing.noted,
-        drawn,
+        draw,
         ranks=1,
         folder=choice("folder", [str(tmp_path)]),
         mine=slider("x", range(31)),
         seconds=slider("s", (0, 300)),
     )
-    made.controls["seconds"].value = 300  # would run for five minutes
-    moved(made, seconds=0)
+    widget.controls["seconds"].value = 300  # would run for five minutes
+    set_controls(widget, seconds=0)
     for number in range(1, 31):
-        made.controls["mine"].value = number
-    made.wait()
-    assert "came back: [30]" in made.answer.words and made.answer.error is None
+        widget.controls["mine"].value = number
+    widget.wait()
+    assert "came back: [30]" in widget.answer.words and widget.answer.error is None
     # Each file is a run that began; of thirty changes at once, one or two come to that.
     assert len(list(tmp_path.iterdir())) < 15 and Path(tmp_path, "30-0").exists()
 
 
 @pytest.fixture
 def moments(tmp_path):
-    return play(playing.sleeps, drawn, ranks=1, seconds=slider("s", (0.0, 300.0)))
+    return play(playing.sleeps, draw, ranks=1, seconds=slider("s", (0.0, 300.0)))
 
 
 def test_a_stopped_run_says_where_its_ranks_stood_above_the_last_picture(moments):
@@ -85,10 +88,10 @@ def test_a_stopped_run_says_where_its_ranks_stood_above_the_last_picture(moments
     moments.stop()
     moments.wait()
     assert isinstance(moments.answer.error, LaunchInterrupted)
-    assert "time.sleep(seconds)" in moments.shown.value and "opacity" in moments.shown.value
-    assert before in moments.shown.value
-    assert "answered" in moved(moments, seconds=0.0).status.value
-    assert "opacity" not in moments.shown.value
+    assert "time.sleep(seconds)" in moments.display.value and "opacity" in moments.display.value
+    assert before in moments.display.value
+    assert "answered" in set_controls(moments, seconds=0.0).status.value
+    assert "opacity" not in moments.display.value
 
 
 def test_the_kernel_s_interrupt_stops_what_all_players_run(moments, monkeypatch):
@@ -108,7 +111,7 @@ def test_an_interrupt_of_the_cell_stops_the_first_run():
     soon = threading.Timer(1.0, os.kill, [os.getpid(), signal.SIGINT])
     soon.start()
     with pytest.raises(LaunchInterrupted, match=r"time\.sleep\(seconds\)"):
-        play(playing.sleeps, drawn, ranks=2, seconds=slider("s", (300,)))
+        play(playing.sleeps, draw, ranks=2, seconds=slider("s", (300,)))
 
 
 # What goes wrong
@@ -124,38 +127,38 @@ WRONG = {
 @pytest.fixture(scope="module")
 def mishaps() -> Play:
     hows = ["is well", "nan", "floods", *WRONG]
-    return play(playing.goes_wrong, drawn, ranks=2, how=choice("how", hows))
+    return play(playing.goes_wrong, draw, ranks=2, how=choice("how", hows))
 
 
 @pytest.mark.parametrize("how", WRONG)
 def test_a_run_that_fails_is_a_report_beside_the_controls(mishaps, how):
-    moved(mishaps, how="is well")
-    moved(mishaps, how=how)
-    assert 'role="alert"' in mishaps.shown.value and WRONG[how] in mishaps.shown.value
-    assert mishaps.shown.value.count("came back: [1.0, 1.0]") == 1  # the last picture stays
-    assert "\x1b" not in mishaps.shown.value
+    set_controls(mishaps, how="is well")
+    set_controls(mishaps, how=how)
+    assert 'role="alert"' in mishaps.display.value and WRONG[how] in mishaps.display.value
+    assert mishaps.display.value.count("came back: [1.0, 1.0]") == 1  # the last picture stays
+    assert "\x1b" not in mishaps.display.value
 
 
 def test_a_first_run_that_fails_fails_as_a_launch_does():
     with pytest.raises(RankFailed, match="no such thing"):
-        play(playing.goes_wrong, drawn, how=choice("how", ["raises"]))
+        play(playing.goes_wrong, draw, how=choice("how", ["raises"]))
     with pytest.raises(LaunchRefused, match="100000 ranks"):
-        play(playing.total, drawn, ranks=100_000)
+        play(playing.total, draw, ranks=100_000)
 
 
 def test_nan_and_a_flood_of_printed_lines(mishaps):
-    assert "[nan, nan]" in moved(mishaps, how="nan").answer.words
-    moved(mishaps, how="floods")
-    assert mishaps.shown.value.count("a line of text") == play_module.MOST_LINES
-    assert re.search(r"… and [\d,]+ more lines", mishaps.shown.value)
-    assert len(mishaps.shown.value) < 10_000
+    assert "[nan, nan]" in set_controls(mishaps, how="nan").answer.words
+    set_controls(mishaps, how="floods")
+    assert mishaps.display.value.count("a line of text") == play_module.MAX_LINES
+    assert re.search(r"… and [\d,]+ more lines", mishaps.display.value)
+    assert len(mishaps.display.value) < 10_000
 
 
 def test_a_drawing_that_fails_says_where(mishaps):
     def fails(results: list, **_: object) -> Picture:
         raise KeyError("no such row")
 
-    moved(mishaps, how="is well")
+    set_controls(mishaps, how="is well")
     answer = Play(playing.goes_wrong, fails, 1, {"how": ["is well"]}, ()).answer_to(mishaps.values)
     assert "KeyError: &#x27;no such row&#x27;" in answer.report() and "in fails" in answer.report()
 
@@ -171,15 +174,15 @@ def test_the_example_in_the_docstring_works(tmp_path, monkeypatch):
     file, _, cell = textwrap.dedent(example).partition("import pandas")
     Path("work").mkdir()
     Path("work/waits.py").write_text(file.partition("\n")[2])
-    made = InteractiveShell().run_cell("import pandas" + cell).result
-    assert moved(made, late=0.5).answer.error is None
-    assert 0.4 < float(re.search(r"; 3 ([\d.]+)\.$", made.answer.words)[1]) < 5
+    widget = InteractiveShell().run_cell("import pandas" + cell).result
+    assert set_controls(widget, late=0.5).answer.error is None
+    assert 0.4 < float(re.search(r"; 3 ([\d.]+)\.$", widget.answer.words)[1]) < 5
 
 
 @pytest.mark.parametrize("given", [5, None, "words"])
 def test_what_is_no_control_is_refused(given):
     with pytest.raises(ControlRefused, match=f"late={given!r} is no control"):
-        play(playing.total, drawn, late=given)
+        play(playing.total, draw, late=given)
 
 
 def test_a_control_without_values_or_with_another_start_is_refused():
@@ -191,17 +194,19 @@ def test_a_control_without_values_or_with_another_start_is_refused():
 
 def test_short_forms_of_controls():
     """True or False, a list of numbers, a list of words; the name is the label."""
-    made = Play(playing.total, drawn, 1, {"drop_last": True, "rows": [1, 2], "how": ["a", "b"]}, ())
-    labels = [one.description for one in made.controls.values()]
+    widget = Play(
+        playing.total, draw, 1, {"drop_last": True, "rows": [1, 2], "how": ["a", "b"]}, ()
+    )
+    labels = [control.description for control in widget.controls.values()]
     assert labels == ["drop last", "rows", "how"]
-    assert made.values == {"ranks": 1, "drop_last": True, "rows": 1, "how": "a"}
+    assert widget.values == {"ranks": 1, "drop_last": True, "rows": 1, "how": "a"}
 
 
 @figures.drawn
 def figure(results: list, **_: object) -> matplotlib.figure.Figure:
-    made = Figure((2, 2))
-    made.subplots().set_title("seconds")
-    return made
+    widget = Figure((2, 2))
+    widget.subplots().set_title("seconds")
+    return widget
 
 
 @pytest.mark.parametrize(
@@ -213,8 +218,8 @@ def figure(results: list, **_: object) -> matplotlib.figure.Figure:
     ],
 )
 def test_draw_may_return_whatever_a_page_can_show(draw, shows):
-    made = play(lambda x: [x], draw, ranks=None, x=[1.5])
-    assert shows in made.shown.value
+    widget = play(lambda x: [x], draw, ranks=None, x=[1.5])
+    assert shows in widget.display.value
 
 
 def test_what_is_known_is_shown_while_the_ranks_run(moments):
@@ -222,31 +227,31 @@ def test_what_is_known_is_shown_while_the_ranks_run(moments):
     moments.meanwhile = lambda ranks, seconds: Picture(known, f"soon: {seconds}")
     moments.controls["seconds"].value = 300.0
     for _ in range(200):
-        if "soon: 300" in moments.shown.value:
+        if "soon: 300" in moments.display.value:
             break
         time.sleep(0.05)
     else:
-        raise AssertionError(moments.shown.value)
+        raise AssertionError(moments.display.value)
     moments.stop()
     moments.wait()
-    assert "soon" not in moments.shown.value
+    assert "soon" not in moments.display.value
 
 
 def test_a_formula_needs_no_ranks():
-    made = play(lambda x: x * 2, drawn, ranks=None, x=slider("x", (1, 2)))
-    assert moved(made, x=2).answer.words == "came back: 4, for {'x': 2}"
-    assert "ranks" not in made.status.value
+    widget = play(lambda x: x * 2, draw, ranks=None, x=slider("x", (1, 2)))
+    assert set_controls(widget, x=2).answer.words == "came back: 4, for {'x': 2}"
+    assert "ranks" not in widget.status.value
 
 
 def test_pictures_are_drawn_in_one_style_whichever_thread_draws():
     """rcParams are one set for a process: a thread that draws must not end another's settings."""
-    made = play(lambda x: x, figure, ranks=None, x=slider("x", range(20)))
+    widget = play(lambda x: x, figure, ranks=None, x=slider("x", range(20)))
     before = dict(matplotlib.rcParams)
     texts = set()
     for number in range(1, 20):
-        made.controls["x"].value = number
+        widget.controls["x"].value = number
         texts.add(Picture(figure([]), "the same").svg)
-    made.wait()
+    widget.wait()
     assert len(texts) == 1 and dict(matplotlib.rcParams) == before
 
 
@@ -256,10 +261,10 @@ def test_pictures_are_drawn_in_one_style_whichever_thread_draws():
 def test_pages_to_read_have_stills_of_real_runs(monkeypatch):
     monkeypatch.setenv(RECORD, "1")
     stills = [{"mine": 5}, {"mine": 7, "ranks": 3}]
-    made = play(playing.total, drawn, ranks=[2, 3], mine=[1, 5, 7], stills=stills)
-    bundle = made._repr_mimebundle_()
-    found = re.findall(r"came back: (\[.*?\])", bundle["text/html"])
-    assert found == ["[2.0, 2.0]", "[10.0, 10.0]", "[21.0, 21.0, 21.0]"]
+    widget = play(playing.total, draw, ranks=[2, 3], mine=[1, 5, 7], stills=stills)
+    bundle = widget._repr_mimebundle_()
+    match = re.findall(r"came back: (\[.*?\])", bundle["text/html"])
+    assert match == ["[2.0, 2.0]", "[10.0, 10.0]", "[21.0, 21.0, 21.0]"]
     assert re.findall(r"<label.*?>(.*?)</label>", bundle["text/html"]) == ["2, 1", "2, 5", "3, 7"]
     assert "<legend>ranks, mine</legend>" in bundle["text/html"]
     assert bundle["text/html"].count("ddp-printed") == 0 and WIDGET in bundle
@@ -268,10 +273,10 @@ def test_pages_to_read_have_stills_of_real_runs(monkeypatch):
 
 def test_a_page_that_is_played_with_runs_no_stills(monkeypatch):
     monkeypatch.delenv(RECORD, raising=False)
-    made = play(playing.total, drawn, mine=[1, 5], stills=[{"mine": 5}])
-    assert "came back: [2.0, 2.0]" in made._repr_mimebundle_()["text/html"]
-    assert "<input" not in made._repr_mimebundle_()["text/html"]
-    assert repr(made).startswith("ranks: 2, mine: 1\ncame back: [2.0, 2.0]")
+    widget = play(playing.total, draw, mine=[1, 5], stills=[{"mine": 5}])
+    assert "came back: [2.0, 2.0]" in widget._repr_mimebundle_()["text/html"]
+    assert "<input" not in widget._repr_mimebundle_()["text/html"]
+    assert repr(widget).startswith("ranks: 2, mine: 1\ncame back: [2.0, 2.0]")
 
 
 def test_a_player_of_frames_escapes_labels_and_knows_its_limits():

@@ -19,7 +19,7 @@ from manyranks.files import temporary_folders
 from tests.leaks import no_temporary_folder_yet  # noqa: F401 (a fixture)
 
 
-def revealed(name: str, answer: object = None) -> str:
+def reveal_text(name: str, answer: object = None) -> str:
     """What `reveal` shows."""
     question = find(name)
     return repr(settle(question, answer if answer is None else question.answer(answer)))
@@ -33,7 +33,7 @@ CHOICE, NUMBER = "order_of_greetings", "sum_of_six_ranks"  # c is right, and 21
 def own_folder(tmp_path, monkeypatch, no_temporary_folder_yet):  # noqa: F811
     """Guesses are kept below the current folder; the kernel has shown no answer."""
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(guesses, "ANSWERED", {})
+    monkeypatch.setattr(guesses, "KNOWN_ANSWERS", {})
 
 
 @pytest.fixture(autouse=True)
@@ -46,43 +46,43 @@ def no_slips(monkeypatch):
 def restart(monkeypatch):
     """What a restart of the kernel forgets."""
 
-    def restarted() -> None:
-        monkeypatch.setattr(guesses, "ANSWERED", {})
+    def forget() -> None:
+        monkeypatch.setattr(guesses, "KNOWN_ANSWERS", {})
 
-    return restarted
+    return forget
 
 
-def chosen(asked) -> list[str]:
+def marked_letters(widget) -> list[str]:
     """The letters of the buttons that are marked."""
-    return [letter for letter, one in asked.buttons.items() if one.icon]
+    return [letter for letter, button in widget.buttons.items() if button.icon]
 
 
 # Asked
 
 
 def test_a_click_keeps_the_guess_and_marks_the_button():
-    asked = predict(CHOICE)
-    assert list(asked.buttons) == ["a", "b", "c"] and chosen(asked) == []
-    asked.buttons["b"].click()
-    assert load_guess(CHOICE).now == "b" and chosen(asked) == ["b"]
-    assert "Your guess: b." in asked.status.value and 'role="status"' in asked.status.value
+    widget = predict(CHOICE)
+    assert list(widget.buttons) == ["a", "b", "c"] and marked_letters(widget) == []
+    widget.buttons["b"].click()
+    assert load_guess(CHOICE).now == "b" and marked_letters(widget) == ["b"]
+    assert "Your guess: b." in widget.status.value and 'role="status"' in widget.status.value
     assert temporary_folders() == []  # a kernel that is killed would leave it behind
 
 
 def test_a_number_is_typed_into_the_field():
-    asked = predict(NUMBER)
-    asked.field.value = "1,5x"
-    assert "is a number" in asked.status.value and load_guess(NUMBER) is None
-    asked.field.value = " 1,500 "
-    assert load_guess(NUMBER).now == 1500 and "Your guess: 1,500." in asked.status.value
+    widget = predict(NUMBER)
+    widget.field.value = "1,5x"
+    assert "is a number" in widget.status.value and load_guess(NUMBER) is None
+    widget.field.value = " 1,500 "
+    assert load_guess(NUMBER).now == 1500 and "Your guess: 1,500." in widget.status.value
 
 
 def test_buttons_can_be_read_and_reached():
     """By a screen reader, which reads a button's words, and by the tab key."""
-    asked = predict(CHOICE)
-    words = [one.description for one in asked.buttons.values()]
+    widget = predict(CHOICE)
+    words = [button.description for button in widget.buttons.values()]
     assert words[0] == "a) 0, 1, 2, 3"
-    assert all(one.tabbable is not False for one in asked.buttons.values())
+    assert all(button.tabbable is not False for button in widget.buttons.values())
     assert predict(NUMBER).field.description == "your guess"
 
 
@@ -150,18 +150,18 @@ def test_where_no_click_is_answered_there_is_text():
 
 
 def test_a_second_guess_stands_beside_the_first():
-    asked = predict(CHOICE)
+    widget = predict(CHOICE)
     for letter in "abc":
-        asked.buttons[letter].click()
+        widget.buttons[letter].click()
     assert (load_guess(CHOICE).first, load_guess(CHOICE).now) == ("a", "c")
-    assert "Your guess: c. At first: a." in asked.status.value and chosen(asked) == ["c"]
+    assert "Your guess: c. At first: a." in widget.status.value and marked_letters(widget) == ["c"]
 
 
 def test_a_slip_is_no_first_guess(monkeypatch):
     monkeypatch.setattr(guesses, "CORRECTION_S", 60.0)
-    asked = predict(CHOICE)
+    widget = predict(CHOICE)
     for letter in "ab":
-        asked.buttons[letter].click()
+        widget.buttons[letter].click()
     assert (load_guess(CHOICE).first, load_guess(CHOICE).now) == ("b", "b")
 
 
@@ -170,24 +170,24 @@ def test_a_slip_is_no_first_guess(monkeypatch):
 
 def test_guess_answer_and_why_stand_side_by_side():
     predict(NUMBER, 15)
-    assert revealed(NUMBER, 21.0).startswith("You expected: 15. It was: 21. Rank r brings")
+    assert reveal_text(NUMBER, 21.0).startswith("You expected: 15. It was: 21. Rank r brings")
     predict(CHOICE, "c")
-    assert revealed(CHOICE).startswith("You expected it: some order, perhaps another")
+    assert reveal_text(CHOICE).startswith("You expected it: some order, perhaps another")
 
 
 def test_after_the_answer_nobody_guesses():
     """Neither by a click nor by typing; with and without an earlier guess."""
-    asked = predict(CHOICE, "a")
+    widget = predict(CHOICE, "a")
     field = predict(NUMBER).field
     reveal(CHOICE)
     reveal(NUMBER)
-    assert all(one.disabled for one in asked.buttons.values()) and field.disabled
-    assert "You expected: 0, 1, 2, 3. It was: some order" in asked.status.value
-    asked.buttons["c"].click()
+    assert all(button.disabled for button in widget.buttons.values()) and field.disabled
+    assert "You expected: 0, 1, 2, 3. It was: some order" in widget.status.value
+    widget.buttons["c"].click()
     field.value = "21"
     assert TOO_LATE in repr(predict(CHOICE, "b")) and TOO_LATE in repr(predict(NUMBER, 21))
     assert load_guess(CHOICE).now == "a" and load_guess(NUMBER) is None
-    assert "You made no guess. The answer: 21." in revealed(NUMBER, 21)
+    assert "You made no guess. The answer: 21." in reveal_text(NUMBER, 21)
 
 
 def test_a_measured_answer_counts_and_anything_else_is_shown_above(capsys):
@@ -208,7 +208,7 @@ def test_a_restart_keeps_the_guess_and_what_was_shown(restart):
     predict(CHOICE, "a")
     reveal(NUMBER)
     restart()
-    assert chosen(predict(CHOICE)) == ["a"]
+    assert marked_letters(predict(CHOICE)) == ["a"]
     assert not predict(NUMBER).field.disabled, "no guess was made: there is one to make"
     reveal(CHOICE)
     restart()
@@ -217,10 +217,10 @@ def test_a_restart_keeps_the_guess_and_what_was_shown(restart):
 
 def test_where_the_folder_cannot_be_written_the_guess_is_kept_elsewhere_and_it_is_said(monkeypatch):
     monkeypatch.chdir("/proc")
-    asked = predict(NUMBER)
-    asked.field.value = "5"
-    assert "until this kernel ends" in asked.status.value and "cannot be written" in repr(asked)
-    assert "You expected: 5." in revealed(NUMBER, 6)
+    widget = predict(NUMBER)
+    widget.field.value = "5"
+    assert "until this kernel ends" in widget.status.value and "cannot be written" in repr(widget)
+    assert "You expected: 5." in reveal_text(NUMBER, 6)
 
 
 @pytest.mark.parametrize("text", ["", "5", "[]", '{"first": 1}', "\x00"])

@@ -10,39 +10,39 @@ PAGES = pages.all_pages()
 class Shell:
     """A kernel that has run these cells."""
 
-    def __init__(self, *ran):
-        self.user_ns = {"In": ["", *ran]}
+    def __init__(self, *sources):
+        self.user_ns = {"In": ["", *sources]}
 
 
 @pytest.fixture
 def find(monkeypatch):
     """Ask in a kernel that has run some cells, under this name of Jupyter's for the notebook."""
 
-    def found(ran=(), session=None):
+    def find_page(sources=(), session=None):
         monkeypatch.delenv(this_page.SESSION, raising=False)
         if session is not None:
             monkeypatch.setenv(this_page.SESSION, session)
-        monkeypatch.setattr(this_page, "get_ipython", lambda: Shell(*ran))
+        monkeypatch.setattr(this_page, "get_ipython", lambda: Shell(*sources))
         return this_page.this_page()
 
-    return found
+    return find_page
 
 
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: path.stem)
 def test_the_imports_of_a_page_tell_it_from_all_others(find, path):
     (imports,) = [cell for cell in pages.load(path)["cells"] if cell.get("id") == "imports"]
-    assert find(ran=["%load_ext ddp_workbook", pages.source(imports) + "\n"]) == path
+    assert find(sources=["%load_ext ddp_workbook", pages.source(imports) + "\n"]) == path
 
 
 def test_jupyter_says_which_page_it_is_whatever_has_run(find):
     one, other = PAGES[:2]
     (imports,) = [cell for cell in pages.load(one)["cells"] if cell.get("id") == "imports"]
-    assert find(ran=[pages.source(imports)], session=f"notebooks/{other.name}") == other
+    assert find(sources=[pages.source(imports)], session=f"notebooks/{other.name}") == other
 
 
 @pytest.mark.parametrize("session", [None, "notebooks/Untitled.ipynb", ""])
 def test_a_notebook_of_ones_own_is_no_page(find, session):
-    assert find(ran=["x = 1"], session=session) is None
+    assert find(sources=["x = 1"], session=session) is None
 
 
 def test_outside_a_notebook_there_is_no_page(monkeypatch):

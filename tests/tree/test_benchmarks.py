@@ -30,14 +30,14 @@ from benchmarks import (
 from benchmarks.bare import BareForkServer
 from benchmarks.rows import ROWS
 from benchmarks.table import Line, Spread
-from benchmarks.workers.steps import PICKED, READY
+from benchmarks.workers.steps import BAREST, READY
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.distributed_data_parallel import step_times
 from manyranks.recording.timing import compare
 from tools import book
 
 slow_row = pytest.mark.release("slow rows of the benchmark")
-MISSED = Line("a thing", "2 s", 2.0, target="at most 1 s", met=False, note="it was\nslow")
+MISSED_TARGET = Line("a thing", "2 s", 2.0, target="at most 1 s", met=False, note="it was\nslow")
 
 
 @pytest.fixture
@@ -80,11 +80,11 @@ def call(monkeypatch, tmp_path, rows: dict, *arguments: str):
 
 def test_a_row_that_cannot_be_measured_does_not_stop_the_others(monkeypatch, tmp_path):
     """Exit code 1, where a missed target is 0; the report keeps the notes, and no host name."""
-    rows = {"good": lambda quick: [MISSED]}
+    rows = {"good": lambda quick: [MISSED_TARGET]}
     assert call(monkeypatch, tmp_path, rows).exit_code == 0
-    done = call(monkeypatch, tmp_path, {"bad": lambda quick: 1 / 0} | rows)
-    assert done.exit_code == 1
-    assert "ZeroDivisionError" in done.output
+    result = call(monkeypatch, tmp_path, {"bad": lambda quick: 1 / 0} | rows)
+    assert result.exit_code == 1
+    assert "ZeroDivisionError" in result.output
     report = (tmp_path / "benchmark.md").read_text()
     assert "| bad | could not be measured |  |  |  | missed |" in report
     assert "| a thing | 2 s |  |  | at most 1 s | missed |" in report
@@ -104,10 +104,10 @@ def test_some_rows_alone_and_quick_runs_write_no_report(monkeypatch, tmp_path):
 
 def test_an_unknown_row_is_refused_with_the_names(monkeypatch, tmp_path):
     """Before anything is measured."""
-    done = call(monkeypatch, tmp_path, ROWS, "--only", "speed")
-    assert done.exit_code == 2
-    assert "'speed'" in done.output
-    assert all(name in done.output for name in ("launch", "64-ranks"))
+    result = call(monkeypatch, tmp_path, ROWS, "--only", "speed")
+    assert result.exit_code == 2
+    assert "'speed'" in result.output
+    assert all(name in result.output for name in ("launch", "64-ranks"))
 
 
 # The rows
@@ -141,7 +141,7 @@ def test_leaks_are_counted(monkeypatch, tmp_path):
     process = subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     process.stdout.readline()  # it runs
     try:
-        more = traces.leaked(before, patience=0.0)
+        more = traces.leaks(before, patience=0.0)
     finally:
         process.communicate(b"\n")
         stop.set()
@@ -167,10 +167,10 @@ def test_faults_of_a_kernel():
 @pytest.mark.push("the benchmark")
 def test_the_chapters_step_is_compared_in_the_same_ranks():
     """All three loops, a time a round; the toy step is far below a second."""
-    timings = step_overhead.in_the_same_ranks(step_overhead.CHAPTER, rounds=3)
-    assert timings["candidate"].value_counts().to_dict() == {"chapter": 3, PICKED: 3, READY: 3}
+    timings = step_overhead.step_seconds(step_overhead.CHAPTER, rounds=3)
+    assert timings["candidate"].value_counts().to_dict() == {"chapter": 3, BAREST: 3, READY: 3}
     assert timings["seconds"].between(1e-5, 1).all()
-    assert 0.3 < table.times_as_fast(timings, PICKED, "chapter").median < 3
+    assert 0.3 < table.times_as_fast(timings, BAREST, "chapter").median < 3
 
 
 @pytest.mark.push("the benchmark")
@@ -192,10 +192,10 @@ def test_a_row_at_a_small_size(monkeypatch, row, size, small, what):
 @pytest.mark.push("the benchmark")
 def test_the_rows_of_the_network_and_the_doctor():
     """Small messages stay above the formula; the doctor's toys end."""
-    found = ordered_network.measure(quick=True)
-    assert [line.ratio >= 1 for line in found] == [True] * len(ordered_network.SIZES)
+    rows = ordered_network.measure(quick=True)
+    assert [line.ratio >= 1 for line in rows] == [True] * len(ordered_network.SIZES)
     (line,) = doctor_time.measure(quick=True)
-    assert 0 < line.value < 10 * doctor_time.LONGEST and "toy" in line.what
+    assert 0 < line.value < 10 * doctor_time.LIMIT_S and "toy" in line.what
 
 
 @pytest.mark.push("the benchmark")

@@ -31,20 +31,20 @@ pytestmark = pytest.mark.push("the book")
 
 
 @pytest.fixture(scope="module")
-def executed(tmp_path_factory):
+def executed_page(tmp_path_factory):
     """The cells, executed where their picture can be found; and the folder."""
     path = write_small(tmp_path_factory.mktemp("checkout"))
-    return nbformat.writes(running.executed(path)), path.parent
+    return nbformat.writes(running.execute_page(path)), path.parent
 
 
-def small_notebook(executed) -> nbformat.NotebookNode:
+def small_notebook(executed_page) -> nbformat.NotebookNode:
     """A copy of the notebook."""
-    return nbformat.reads(executed[0], as_version=4)
+    return nbformat.reads(executed_page[0], as_version=4)
 
 
-def test_a_page_stands_alone(executed):
+def test_a_page_stands_alone(executed_page):
     """Outputs, title and pictures are in it; nothing is loaded from anywhere."""
-    text = book.page(small_notebook(executed), executed[1])
+    text = book.page(small_notebook(executed_page), executed_page[1])
     assert "hello from a cell" in text
     assert "<title>01 Meeting &amp; greeting</title>" in text
     assert 'href="00_start_here.html"' in text and 'href="05_collectives.html"' in text
@@ -87,10 +87,12 @@ def test_the_index_names_every_page():
     assert "Run on 3 May 2026, on 2 cores: 01_zebra." in text
 
 
-def test_each_page_has_the_contents_at_its_side(executed):
+def test_each_page_has_the_contents_at_its_side(executed_page):
     """With the open page marked, and the search, which is one file beside the pages."""
     text = with_contents(
-        book.page(small_notebook(executed), executed[1]), {"00_a": "A", "01_b": "B"}, "01_b"
+        book.page(small_notebook(executed_page), executed_page[1]),
+        {"00_a": "A", "01_b": "B"},
+        "01_b",
     )
     assert '<a href="01_b.html" aria-current="page">B</a>' in text
     assert '<a href="00_a.html">A</a>' in text
@@ -116,11 +118,11 @@ def checkout(tmp_path, monkeypatch):
         made.append(nbformat.v4.new_code_cell(code, id="code"))
         notebook = nbformat.v4.new_notebook(cells=made)
         nbformat.write(notebook, root / "notebooks" / f"{stem}.ipynb")
-    ran = []
+    executed_pages = []
 
-    def executed(path):
+    def execute_page(path):
         notebook = nbformat.read(path, as_version=4)
-        ran.append(path.stem)
+        executed_pages.append(path.stem)
         if "stop" in notebook.cells[1].source:
             raise KeyboardInterrupt
         error = nbformat.v4.new_output("error", ename="E", evalue="no", traceback=["no"])
@@ -131,7 +133,7 @@ def checkout(tmp_path, monkeypatch):
         (pages, "FOLDER", root / "notebooks"),
         (pages, "CHECKOUT", root),
         (running, "ROOT", root),
-        (running, "executed", executed),
+        (running, "execute_page", execute_page),
         (running, "Graph", lambda: Graph(root)),
         (command, "ROOT", root),
         (command, "BUILD", root / "build"),
@@ -140,7 +142,7 @@ def checkout(tmp_path, monkeypatch):
     monkeypatch.setattr(
         command, "run_all", lambda *args, **fresh: running.run_all(*args, root / "kept", **fresh)
     )
-    return Checkout(root, ran)
+    return Checkout(root, executed_pages)
 
 
 @dataclass
@@ -162,8 +164,8 @@ class Checkout:
 
     def books(self) -> dict[str, str]:
         """All files of both books, by name."""
-        found = sorted((self.root / "build").glob("book*/*.*"))
-        return {f"{one.parent.name}/{one.name}": one.read_text() for one in found}
+        paths = sorted((self.root / "build").glob("book*/*.*"))
+        return {f"{path.parent.name}/{path.name}": path.read_text() for path in paths}
 
 
 def test_one_execution_makes_both_books_and_what_has_not_changed_is_not_run_again(checkout):
@@ -182,7 +184,7 @@ def test_one_execution_makes_both_books_and_what_has_not_changed_is_not_run_agai
     (checkout.root / "kept" / "00_a.ipynb").write_text("half of a no")
     assert checkout.build() == (0, ["00_a"])
     assert checkout.build("--fresh") == (0, ["00_a", "01_b", "02_c"])
-    assert sorted(one.name for one in (checkout.root / "build").iterdir()) == [
+    assert sorted(path.name for path in (checkout.root / "build").iterdir()) == [
         "book", "book_without_answers"
     ]  # fmt: skip
 
@@ -193,7 +195,7 @@ def test_chosen_pages_link_to_each_other_only_and_leave_the_book_alone(checkout,
     assert checkout.build("--pages", "00", "02") == (0, [])
     assert {name: checkout.books()[name] for name in whole} == whole
     files = checkout.books()
-    assert [one for one in files if "chosen" in one and "01_b" in one] == []
+    assert [file for file in files if "chosen" in file and "01_b" in file] == []
     chosen = "book_chosen/00_a.html"
     assert "01_b" not in files[chosen] and "next" in files[chosen]
     assert checkout.build("--pages", "00", "01") == (0, [])
@@ -217,8 +219,8 @@ def test_a_build_that_is_stopped_or_fails_leaves_the_earlier_book(checkout, monk
     notebook = checkout.root / "notebooks" / "01_b.ipynb"
     notebook.write_text(notebook.read_text().replace("stop", ""))
     assert checkout.build() == (1, ["01_b"])
-    said = capsys.readouterr().out
-    assert "01_b.ipynb: cell code: E: no" in said and "book_with_errors" in said
+    output = capsys.readouterr().out
+    assert "01_b.ipynb: cell code: E: no" in output and "book_with_errors" in output
     assert {name: text for name, text in checkout.books().items() if name in before} == before
     assert (checkout.root / "build/book_with_errors/book/01_b.html").is_file()
     notebook.write_text(notebook.read_text().replace("fail", ""))
@@ -278,8 +280,10 @@ try:
 except KeyboardInterrupt:
     print("stopped")
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
-    assert done.stdout == "stopped\n"
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60
+    )
+    assert result.stdout == "stopped\n"
 
 
 def test_a_player_shows_its_stills(tmp_path):
@@ -294,7 +298,7 @@ def test_a_player_shows_its_stills(tmp_path):
     )
     notebook.cells = [notebook.cells[0], nbformat.v4.new_code_cell(code, id="player")]
     nbformat.write(notebook, path)
-    text = book.page(running.executed(path), path.parent)
+    text = book.page(running.execute_page(path), path.parent)
     frames = re.findall(r'(?s)<div class="ddpw-frame([^"]*)">.*?<b>(waited \d)</b>', text)
     assert frames == [
         (" ddpw-printed", "waited 0"), ("", "waited 1"), (" ddpw-printed", "waited 2")
@@ -305,11 +309,11 @@ def test_a_player_shows_its_stills(tmp_path):
 # Without answers
 
 
-def test_hints_and_solutions_are_left_out_and_what_follows_a_prediction_is_folded(executed):
-    notebook = small_notebook(executed)
+def test_hints_and_solutions_are_left_out_and_what_follows_a_prediction_is_folded(executed_page):
+    notebook = small_notebook(executed_page)
     answers = mark_answers(notebook)
     assert answers == [["tell-shows", "told-answer"], ["sum-shows", "more", "two-answer"]]
-    text = fold_answers(book.page(notebook, executed[1]), answers)
+    text = fold_answers(book.page(notebook, executed_page[1]), answers)
     assert "hint(" not in text and "solution(" not in text
     folds = re.findall(r'(?s)<details class="answer">(.*?)</details>', text)
     assert len(folds) == 2
@@ -335,14 +339,18 @@ def test_every_prediction_of_the_workbook_has_something_to_fold():
 # Search
 
 
-def test_the_search_knows_every_section_and_no_answer(executed):
-    notebook = small_notebook(executed)
+def test_the_search_knows_every_section_and_no_answer(executed_page):
+    notebook = small_notebook(executed_page)
     hidden = [id for ids in mark_answers(notebook) for id in ids]
-    found = entries("01_greeting", notebook, hidden)
-    assert {one["heading"] for one in found} == {"01 Meeting & greeting", "A question", "Next"}
-    texts = " ".join(one["text"] for one in found)
+    result = entries("01_greeting", notebook, hidden)
+    assert {section["heading"] for section in result} == {
+        "01 Meeting & greeting",
+        "A question",
+        "Next",
+    }
+    texts = " ".join(section["text"] for section in result)
     assert "hello from a cell" in texts and "nobody knew" not in texts
-    script = search_index([*found, {"text": "</script>"}])
+    script = search_index([*result, {"text": "</script>"}])
     assert "</script>" not in script
     written = script.partition("const TEXTS = ")[2].partition(";\n")[0]
     assert json.loads(written.replace("<\\/", "</"))[0]["page"] == "01_greeting"

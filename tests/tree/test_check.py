@@ -52,9 +52,9 @@ def git(tree):
     return git
 
 
-def chosen(graph: check.Graph, paths: list[str]):
+def choose(graph: check.Graph, paths: list[str]):
     """What a change of these files needs."""
-    return check.chosen(graph.reached(paths), graph.for_a_push())
+    return check.choose_tests(graph.dependents(paths), graph.for_a_push())
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def chosen(graph: check.Graph, paths: list[str]):
 )
 def test_what_a_change_needs(tree, path, near, parts, left):
     """By imports, in functions too, through a chapter's demonstrations, and by a file's name."""
-    found = chosen(check.Graph(tree), [path])
+    found = choose(check.Graph(tree), [path])
     assert [list(found[0]), *found[1:]] == [[f"tests/test_{n}.py" for n in near], parts, left]
 
 
@@ -80,9 +80,9 @@ def test_far_tests_are_left_out_and_counted(tree):
     """A change that everything needs; the nearest come first."""
     for number in range(20):
         (tree / f"tests/test_far_{number}.py").write_text("import ddp_workbook.outer\n")
-    near, parts, left = chosen(check.Graph(tree), ["src/ddp_workbook/inner.py"])
+    near, parts, left = choose(check.Graph(tree), ["src/ddp_workbook/inner.py"])
     assert next(iter(near)) == "tests/test_inner.py"
-    assert len(near) == check.FILES
+    assert len(near) == check.MAX_FILES
     words = "\n".join(check.choice(["inner.py"], "since then", [], near, parts, left))
     assert f"and {len(left) - 5} more" in words
     assert "tests/test_inner.py: it uses src/ddp_workbook/inner.py" in words
@@ -104,7 +104,7 @@ def test_tests_of_the_subject_come_first(tree, path, folder):
         (tree / f"tests/{name}/test_{Path(name).name}.py").write_text(text)
     (tree / path).parent.mkdir(parents=True, exist_ok=True)
     (tree / path).write_text("")
-    near, _, _ = chosen(check.Graph(tree), [path])
+    near, _, _ = choose(check.Graph(tree), [path])
     assert [str(Path(name).parent) for name in near] == [f"tests/{folder}", "tests/aaa"]
 
 
@@ -114,15 +114,15 @@ def test_a_deleted_module_is_missed_by_those_that_import_it(tree, git):
     git("rm", "src/ddp_workbook/inner.py")
     git("commit", "-m", "less")
     (tree / "tests/test_new.py").touch()
-    paths, words = check.changed(tree)
+    paths, words = check.changed_files(tree)
     assert (paths, words) == (
         ["src/ddp_workbook/inner.py", "tests/test_new.py"],
         "since the branch left main",
     )
-    near, _, _ = chosen(check.Graph(tree, deleted=paths[:1]), paths)
+    near, _, _ = choose(check.Graph(tree, deleted=paths[:1]), paths)
     assert set(near) == {f"tests/test_{name}.py" for name in ("new", "inner", "outer")}
-    told = list(check.choice(paths, words, paths[:1], near, {}, []))
-    assert told[1].endswith("inner.py, which is deleted: what imported it is tested")
+    lines = list(check.choice(paths, words, paths[:1], near, {}, []))
+    assert lines[1].endswith("inner.py, which is deleted: what imported it is tested")
 
 
 def test_a_merge_with_a_conflict_is_named(tree, git):
@@ -133,14 +133,14 @@ def test_a_merge_with_a_conflict_is_named(tree, git):
         git("commit", "-am", branch)
     git("merge", "one")
     with pytest.raises(SystemExit, match=r"conflicts in data/table\.csv"):
-        check.changed(tree)
+        check.changed_files(tree)
 
 
 def test_outside_git_it_is_said(tree, monkeypatch):
     """A downloaded copy, also inside another checkout's folder; then only the rules are checked."""
     monkeypatch.setenv("GIT_CEILING_DIRECTORIES", str(tree.parent))
-    paths, words = check.changed(tree)
+    paths, words = check.changed_files(tree)
     assert paths is None
-    told = list(check.choice(paths, words, [], {}, {}, []))
-    assert "no git checkout" in told[0]
-    assert "the rules of the tree" in told[1]
+    lines = list(check.choice(paths, words, [], {}, {}, []))
+    assert "no git checkout" in lines[0]
+    assert "the rules of the tree" in lines[1]

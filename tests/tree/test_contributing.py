@@ -53,7 +53,7 @@ def test_a_hosted_runner_runs_the_same_command():
     for job in workflow["jobs"].values():
         assert job["strategy"]["matrix"]["python"] == PYTHONS and job["timeout-minutes"] <= 90
         actions = [step["uses"] for step in job["steps"] if "uses" in step]
-        assert all(re.fullmatch(r"actions/[\w-]+@v\d+", one) for one in actions)
+        assert all(re.fullmatch(r"actions/[\w-]+@v\d+", action) for action in actions)
     assert {"run": ".ci/run"} in workflow["jobs"]["ci-run"]["steps"]
     assert (ROOT / ".ci/run").stat().st_mode & 0o100
 

@@ -42,8 +42,8 @@ def test_conda_and_pip_ask_for_the_same():
     expected = {as_conda(line) for line in PROJECT["dependencies"]}
     expected |= {as_conda("python" + PROJECT["requires-python"]), ("pip", frozenset())}
     pairs = [line.partition(" ")[::2] for line in CONDA_LINES]
-    found = {(name, frozenset(filter(None, bounds.split(",")))) for name, bounds in pairs}
-    assert found == expected
+    packages = {(name, frozenset(filter(None, bounds.split(",")))) for name, bounds in pairs}
+    assert packages == expected
     assert len(pairs) == len(expected)
 
 
@@ -75,13 +75,13 @@ def test_each_package_has_its_reason():
 def closure(build: str = "") -> dict[str, Version]:
     """Everything that the set-up brings into the running environment, with its version."""
     wanted = [(Requirement(line), "") for line in set_up.requirements(dev=True, build=build)]
-    found = {}
+    versions = {}
     while wanted:
         requirement, extra = wanted.pop()
         name = canonicalize_name(requirement.name)
         if requirement.marker and not requirement.marker.evaluate({"extra": extra}):
             continue
-        if name in found and not requirement.extras:
+        if name in versions and not requirement.extras:
             continue
         try:
             there = distribution(name)
@@ -89,10 +89,10 @@ def closure(build: str = "") -> dict[str, Version]:
             continue
         if not Path(there.locate_file("")).is_relative_to(sys.prefix):  # TORCH=site: not ours
             continue
-        found[name] = Version(there.version)
+        versions[name] = Version(there.version)
         for line in there.requires or []:
             wanted += [(Requirement(line), extra) for extra in {"", *requirement.extras}]
-    return found
+    return versions
 
 
 def test_all_that_is_installed_is_pinned():
@@ -100,8 +100,8 @@ def test_all_that_is_installed_is_pinned():
 
     torch's own pins hold its CUDA packages (nvidia-, triton), which a CPU build does not have.
     """
-    pins, found = constraints(), closure()
-    ours = {n: v for n, v in found.items() if not n.startswith(("nvidia-", "cuda-", "triton"))}
+    pins, versions = constraints(), closure()
+    ours = {n: v for n, v in versions.items() if not n.startswith(("nvidia-", "cuda-", "triton"))}
     other = {n: str(v) for n, v in ours.items() if pins.get(n) != Version(v.public)}
     assert other == {}
     assert {"jupyterlab", "tornado"} <= set(ours)
@@ -134,5 +134,5 @@ def test_conda_forge_has_all_of_it(tmp_path, python):
             virtual_packages=rattler.VirtualPackage.detect(),
         )
     )
-    found = {record.name.normalized: Version(str(record.version)) for record in records}
-    assert found["pytorch"] >= Version("2.11")
+    versions = {record.name.normalized: Version(str(record.version)) for record in records}
+    assert versions["pytorch"] >= Version("2.11")

@@ -24,7 +24,7 @@ def test_the_readme_shows_a_run_as_it_is_today():
 
     That is longer here, because a busy machine takes seconds until all ranks wait.
     """
-    now, recorded = animation.record(limit=12), animation.recorded()
+    now, recorded = animation.record(limit=12), animation.read_record()
     assert now["values"] == recorded["values"] == ["6.0"] * animation.RANKS
     assert [anonymous(line) for line in now["report"]] == [
         anonymous(line) for line in recorded["report"]
@@ -53,7 +53,7 @@ def test_the_picture_holds_what_was_recorded():
 
 def lines(run: dict) -> list[str]:
     """The report as the picture breaks it."""
-    return animation.wrapped(run["report"])
+    return animation.wrap_report(run["report"])
 
 
 def test_it_moves_by_itself_and_stands_still_where_that_is_asked_for():

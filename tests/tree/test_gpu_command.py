@@ -36,10 +36,10 @@ time.sleep(600)
 
 def outcomes(*chosen: Part, tmp_path, budget=600.0) -> list[Outcome]:
     """Run these parts, with logs in the test's folder."""
-    told = []
-    found = running.run_all(chosen, told.append, budget, tmp_path)
-    assert told == found
-    return found
+    reports = []
+    result = running.run_all(chosen, reports.append, budget, tmp_path)
+    assert reports == result
+    return result
 
 
 # The parts
@@ -62,11 +62,11 @@ def test_there_is_a_part_for_each_measurement_the_tests_and_each_page():
 
 def test_a_part_that_fails_is_reported_and_the_others_go_on(tmp_path):
     """An exception, a crash, a package that is not there."""
-    found = outcomes(RAISES, CRASHES, LACKS, WORKS, tmp_path=tmp_path)
-    assert [(one.name, one.state) for one in found] == [
+    result = outcomes(RAISES, CRASHES, LACKS, WORKS, tmp_path=tmp_path)
+    assert [(outcome.name, outcome.state) for outcome in result] == [
         ("raises", FAILED), ("crashes", FAILED), ("lacks", SKIPPED), ("works", OK)
     ]  # fmt: skip
-    assert [one.reason for one in found] == [
+    assert [outcome.reason for outcome in result] == [
         "RuntimeError: no room on the GPU",
         "killed by SIGABRT",
         "not installed here: no_such_module, nor_this",
@@ -78,9 +78,9 @@ def test_a_part_that_fails_is_reported_and_the_others_go_on(tmp_path):
 def test_a_part_that_waits_for_ever_is_ended_with_all_that_it_started(tmp_path):
     """Processes in sessions of their own too; the next part has its time."""
     part = Part("hangs", 2, ("-c", HANGS))
-    started = time.monotonic()
+    start = time.monotonic()
     hung, fine = outcomes(part, WORKS, tmp_path=tmp_path)
-    assert time.monotonic() - started < 40  # 2.2 s seen
+    assert time.monotonic() - start < 40  # 2.2 s seen
     assert (hung.state, fine.state) == (FAILED, OK)
     assert hung.reason == "took more than 2 s, and was ended"
     (child,) = running.last_lines("hangs", tmp_path)
@@ -89,7 +89,7 @@ def test_a_part_that_waits_for_ever_is_ended_with_all_that_it_started(tmp_path):
 
 def test_no_part_begins_when_the_budget_is_used_up(tmp_path, monkeypatch):
     """Skipped with the reason; a limit is never longer than what is left."""
-    monkeypatch.setattr(running, "LEAST", 3.0)
+    monkeypatch.setattr(running, "MIN_PART_S", 3.0)
     hung, late = outcomes(Part("hangs", 60, ("-c", HANGS)), WORKS, tmp_path=tmp_path, budget=4)
     assert hung.reason == "took more than 4 s, and was ended"
     assert (late.state, late.seconds) == (SKIPPED, 0)
@@ -111,7 +111,7 @@ def test_an_interrupt_ends_the_part_and_skips_the_others(tmp_path, monkeypatch):
     first, second = outcomes(Part("hangs", 60, ("-c", HANGS)), WORKS, tmp_path=tmp_path)
     assert (first.state, first.reason) == (FAILED, "interrupted")
     assert (second.state, second.reason) == (SKIPPED, "interrupted")
-    assert [one for one in psutil.Process().children() if one not in before] == []
+    assert [process for process in psutil.Process().children() if process not in before] == []
 
 
 # What a part's process does
@@ -134,14 +134,14 @@ def test_a_measurement_records_what_it_could_and_names_what_failed(tmp_path, mon
 
 def test_a_page_that_fails_names_its_cells(monkeypatch):
     """It runs in a copy of the folders that it refers to."""
-    ran = []
-    monkeypatch.setattr(book, "execute", lambda path: ran.append((path, path.is_file())) or path)
+    calls = []
+    monkeypatch.setattr(book, "execute", lambda path: calls.append((path, path.is_file())) or path)
     monkeypatch.setattr(book, "errors", lambda path: [] if "00" in path.stem else ["cell a: E"])
     assert work.page("00_start_here") == ""
     with pytest.raises(SystemExit, match="cell a: E"):
         work.main("page", "04_samplers")
-    assert all(there for _, there in ran)
-    assert not any(path.is_relative_to(CHECKOUT) for path, _ in ran)
+    assert all(there for _, there in calls)
+    assert not any(path.is_relative_to(CHECKOUT) for path, _ in calls)
 
 
 # The command
@@ -152,7 +152,7 @@ def call(monkeypatch, chosen: list[Part], tmp_path, *arguments: str):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(command, "name_of_gpu", lambda: "A GPU, torch 9, CUDA 99")
     monkeypatch.setattr(command, "parts", lambda: chosen)
-    monkeypatch.setattr(running.run_all, "__defaults__", (running.BUDGET, tmp_path))
+    monkeypatch.setattr(running.run_all, "__defaults__", (running.BUDGET_S, tmp_path))
     monkeypatch.setattr(running.last_lines, "__defaults__", (tmp_path,))
     monkeypatch.setattr(command.signal, "signal", lambda *_: None)
     app = command.typer.Typer()
@@ -162,11 +162,11 @@ def call(monkeypatch, chosen: list[Part], tmp_path, *arguments: str):
 
 def test_the_table_has_a_row_a_part_and_the_exit_code_counts_all(monkeypatch, tmp_path):
     """0 only if all ran; the log's last lines stand where a part failed."""
-    done = call(monkeypatch, [WORKS, RAISES, LACKS], tmp_path)
-    assert done.exit_code == 1, done.output
-    assert "A GPU, torch 9, CUDA 99" in done.output
-    assert "raise RuntimeError" in done.output or "first" in done.output
-    rows = [line.split("│")[1:5] for line in done.output.splitlines() if line.startswith("│")]
+    result = call(monkeypatch, [WORKS, RAISES, LACKS], tmp_path)
+    assert result.exit_code == 1, result.output
+    assert "A GPU, torch 9, CUDA 99" in result.output
+    assert "raise RuntimeError" in result.output or "first" in result.output
+    rows = [line.split("│")[1:5] for line in result.output.splitlines() if line.startswith("│")]
     states = [[cell.strip() for cell in row] for row in rows]
     assert [(name, state) for name, _, state, _ in states] == [
         ("works", OK), ("raises", FAILED), ("lacks", SKIPPED)
@@ -236,15 +236,15 @@ def packages(tmp_path):
 @pytest.mark.push("the GPU's command")
 def test_without_a_network_the_site_s_python_runs_what_it_can(site, packages):
     """Says in words what could not be installed, and what runs the parts."""
-    done = site.make("gpu", "ARGS=memory tests", PIP_FIND_LINKS="")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "uv could not be installed" in done.stderr
-    assert "has torch 2.11.0+cu130, with CUDA 13.0: as with TORCH=site" in done.stdout
-    *_, words, told = done.stdout.splitlines()
+    result = site.make("gpu", "ARGS=memory tests", PIP_FIND_LINKS="")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "uv could not be installed" in result.stderr
+    assert "has torch 2.11.0+cu130, with CUDA 13.0: as with TORCH=site" in result.stdout
+    *_, words, message = result.stdout.splitlines()
     assert words.startswith("Without .venv: ") and words.endswith("that need nothing else.")
-    assert '["memory", "tests"]' in told
-    assert str(site.folder / "src") in told and "module" in told
-    assert f'"{site.venv}/bin/python"' not in told
+    assert '["memory", "tests"]' in message
+    assert str(site.folder / "src") in message and "module" in message
+    assert f'"{site.venv}/bin/python"' not in message
 
 
 def test_what_is_missing_beside_torch_is_named(monkeypatch):
@@ -260,9 +260,9 @@ def test_with_a_network_the_environment_is_made_around_the_site_s_torch(site):
     project = site.folder / "pyproject.toml"
     bare = re.sub(r"(?ms)^dev = \[\n.*?^\]", "dev = []", project.read_text())
     project.write_text(bare)
-    done = site.make("gpu")
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert f'"{site.venv}/bin/python"' in done.stdout
+    result = site.make("gpu")
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert f'"{site.venv}/bin/python"' in result.stdout
     assert not list(site.venv.glob("lib/*/site-packages/torch"))
     other = site.make("gpu", "TORCH=cpu", PIP_FIND_LINKS="")
     refused(other, "could not be installed")

@@ -69,16 +69,20 @@ def imports(path: Path, inside: bool = True) -> set[str]:
 
     `ddp_workbook.play` of the front door is the module where `play` is at home.
     """
-    found = set()
+    names = set()
     tree = ast.parse(path.read_text())
     for node in ast.walk(tree) if inside else tree.body:
         if isinstance(node, ast.Import):
-            found |= {alias.name for alias in node.names}
+            names |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
-            found |= {f"{node.module}.{alias.name}" for alias in node.names}
+            names |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Attribute) and ast.unparse(node.value) == "ddp_workbook":
-            found |= {HOMES.get(node.attr, f"ddp_workbook.{node.attr}")}
-    return {module for module in found if module.startswith(tuple(f"{one}." for one in PACKAGES))}
+            names |= {HOMES.get(node.attr, f"ddp_workbook.{node.attr}")}
+    return {
+        module
+        for module in names
+        if module.startswith(tuple(f"{package}." for package in PACKAGES))
+    }
 
 
 HOMES = homes_in((SRC / "ddp_workbook" / "__init__.py").read_text(encoding="utf-8"))
@@ -102,8 +106,8 @@ def test_arrows_point_one_way(package, part):
 @pytest.mark.parametrize("part", ["judging", "exercises"])
 def test_ranks_that_judge_draw_nothing(part):
     """A rank of a check would pay for the pictures."""
-    found = set().union(*map(imports, files_of("ddp_workbook", part)))
-    assert [one for one in found if one.startswith("manyranks.figures")] == []
+    names = set().union(*map(imports, files_of("ddp_workbook", part)))
+    assert [one for one in names if one.startswith("manyranks.figures")] == []
 
 
 @pytest.mark.parametrize("package", PACKAGES)
@@ -120,9 +124,9 @@ def test_no_two_modules_import_each_other():
     graph = {}
     for path in SOURCES:
         if path.stem != "__init__":  # a door leads everywhere
-            found = imports(path)
-            parents = {name.rpartition(".")[0] for name in found}  # from module import function
-            graph[module_name(path)] = (found | parents) & modules
+            names = imports(path)
+            parents = {name.rpartition(".")[0] for name in names}  # from module import function
+            graph[module_name(path)] = (names | parents) & modules
     TopologicalSorter(graph).prepare()  # raises CycleError, which names them
 
 
@@ -134,18 +138,18 @@ def module_name(path: Path) -> str:
 def test_the_workbench_stands_alone():
     """All of it is imported without the course, JupyterLab or a picture's matplotlib."""
     modules = [module_name(path) for path in SOURCES if path.is_relative_to(SRC / "manyranks")]
-    modules = [one.removesuffix(".__init__") for one in modules]
+    modules = [module.removesuffix(".__init__") for module in modules]
     foreign = ("ddp_workbook", "jupyterlab", "IPython", "ipywidgets", "nbclient", "nbformat")
     code = f"""
 import importlib, sys
 for name in {foreign}:
     sys.modules[name] = None
-for name in {[one for one in modules if ".figures." not in one]}:
+for name in {[module for module in modules if ".figures." not in module]}:
     importlib.import_module(name)
 print("matplotlib" in sys.modules)
 """
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    assert (done.stdout, done.stderr) == ("False\n", "")
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert (result.stdout, result.stderr) == ("False\n", "")
 
 
 def test_the_picture_of_the_parts_is_true():
@@ -166,13 +170,13 @@ def test_the_picture_of_the_parts_is_true():
 
 def test_no_test_imports_from_another():
     """What several need is a fixture of conftest.py or a module named after what it is."""
-    found = set()
+    result = set()
     for path in (ROOT / "tests").rglob("test_*.py"):
         modules = re.findall(
             r"(?m)^ *(?:from|import) (tests\.(?:\w+\.)*test_\w+)", path.read_text()
         )
-        found |= {(path.stem, module) for module in modules}
-    assert found == set()
+        result |= {(path.stem, module) for module in modules}
+    assert result == set()
 
 
 # Notebooks
@@ -194,8 +198,10 @@ def test_a_notebook_is_committed_clean(path):
     """No outputs, no counts, the kernel that everybody has, and ids that diffs can follow."""
     cells = notebook(path)["cells"]
     code = [cell for cell in cells if cell["cell_type"] == "code"]
-    kept = [cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None]
-    assert kept == []
+    dirty_cells = [
+        cell["id"] for cell in code if cell["outputs"] or cell["execution_count"] is not None
+    ]
+    assert dirty_cells == []
     assert notebook(path)["metadata"]["kernelspec"]["name"] == "python3"
     ids = [cell["id"] for cell in cells]
     assert len(set(ids)) == len(ids)

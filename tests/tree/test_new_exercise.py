@@ -32,9 +32,9 @@ def run(tree: Path, *words: str) -> str:
     """What Python says in that copy."""
     environment = os.environ | {"PYTHONPATH": f"{tree / 'src'}{os.pathsep}{tree}"}
     line = [sys.executable, *words]
-    done = subprocess.run(line, cwd=tree, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    result = subprocess.run(line, cwd=tree, env=environment, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 @pytest.mark.push("a new exercise from its first minute")
@@ -71,9 +71,9 @@ def test_what_follows_from_an_exercise_is_written_everywhere(tree):
     file = tree / "src/ddp_workbook/exercises/process_groups/sum_of_all.py"
     edited = file.read_text().replace("One sentence that", "A sentence which")
     file.write_text(edited.replace("MINUTES = 2", "MINUTES = 3"))
-    said = run(tree, "-m", "tools.new_exercise", "--sync")
+    output = run(tree, "-m", "tools.new_exercise", "--sync")
     files = ["README.md", "notebooks/03_process_groups.ipynb", "notebooks/README.md"]
-    assert sorted({line.split()[-1] for line in said.splitlines()}) == files
+    assert sorted({line.split()[-1] for line in output.splitlines()}) == files
     cells = nbformat.read(tree / files[1], 4).cells
     tasks = [cell.source.splitlines()[:2] for cell in cells if cell.id.endswith("-task")]
     assert [task[0][:6] for task in tasks] == ["### 1.", "### 2.", "### 3."]
@@ -98,13 +98,13 @@ def test_any_cells_can_be_tried(tmp_path, monkeypatch, capsys):
         '# %% left\nedit("total.item()", "value")\n\n\n# %% right\nbody("")\n'
     )
     new_exercise.main(["mean_over_ranks", "--try", "one.py", "two.py"])
-    said = capsys.readouterr().out
-    assert said.count("Not yet: mean_over_ranks") == 3 and "--- two.py: right\n" in said
+    output = capsys.readouterr().out
+    assert output.count("Not yet: mean_over_ranks") == 3 and "--- two.py: right\n" in output
     assert not Path("work").exists()
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         (["average_gradients", "--page", "02"], "There is an exercise average_gradients"),
         (["two words", "--page", "02"], "cannot be the name of a function"),
@@ -119,10 +119,10 @@ def test_any_cells_can_be_tried(tmp_path, monkeypatch, capsys):
         (["mean_over_ranks", "--try", "elsewhere.py"], "broadcast(total)' is not in the solution"),
     ],
 )
-def test_what_cannot_be_done_is_said_and_nothing_is_written(words, told, tmp_path, monkeypatch):
+def test_what_cannot_be_done_is_said_and_nothing_is_written(words, message, tmp_path, monkeypatch):
     """Also what would make a page or a plan too long: before, and not after."""
     monkeypatch.chdir(tmp_path)
     Path("elsewhere.py").write_text('edit("dist.broadcast(total)", "pass")\n')
-    with pytest.raises(SystemExit, match=re.escape(told)):
+    with pytest.raises(SystemExit, match=re.escape(message)):
         new_exercise.main(words)
     assert not [*EXERCISES.rglob("another.py")] and not (WRONG / "another.py").exists()

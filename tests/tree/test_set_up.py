@@ -48,9 +48,9 @@ def test_from_nothing_to_ready(ready):
 
 def test_the_second_call_starts_at_once(ready):
     """Nothing has changed: no installer is started."""
-    log, started = ready.log.read_text(), time.monotonic()
+    log, start = ready.log.read_text(), time.monotonic()
     assert ready.make("setup").returncode == 0
-    assert time.monotonic() - started < 5  # 0.3 s seen
+    assert time.monotonic() - start < 5  # 0.3 s seen
     assert ready.log.read_text() == log
 
 
@@ -60,8 +60,8 @@ def test_new_pins_go_into_the_same_environment(ready):
     pins, stamp = ready.pins.read_text(), ready.stamp.read_text()
     made = (ready.venv / "pyvenv.cfg").stat().st_mtime_ns
     ready.pins.write_text(pins.replace("torch==", "torch==9"))
-    done = ready.make("setup")
-    refused(done, "requested torch==9", "torch (cpu) could not", str(ready.log))
+    result = ready.make("setup")
+    refused(result, "requested torch==9", "torch (cpu) could not", str(ready.log))
     assert ready.stamp.read_text() == stamp
     ready.pins.write_text(pins + "# changed\n")
     assert ready.make("setup").returncode == 0
@@ -132,17 +132,17 @@ def test_a_python_that_is_only_a_name_is_passed_over(newcomer, tmp_path):
     for name, text in [("python3", "exit 127"), ("python3.12", f'exec "{sys.executable}" "$@"')]:
         (path / name).write_text(f"#!/bin/sh\n{text}\n")
         (path / name).chmod(0o755)
-    done = newcomer.make("setup", "TORCH=unknown", PATH=str(path), PYTHON=None)
-    refused(done, "TORCH=unknown", "cpu, cuda, site")  # so a Python has started
+    result = newcomer.make("setup", "TORCH=unknown", PATH=str(path), PYTHON=None)
+    refused(result, "TORCH=unknown", "cpu, cuda, site")  # so a Python has started
 
 
 def test_a_folder_that_cannot_be_written(newcomer):
     """An instructor's read-only copy: copy it."""
     newcomer.folder.chmod(0o555)
     words = {"capture_output": True, "text": True, "preexec_fn": obey_permissions}
-    done = subprocess.run(newcomer.call("setup"), cwd=newcomer.folder, **words)
+    result = subprocess.run(newcomer.call("setup"), cwd=newcomer.folder, **words)
     newcomer.folder.chmod(0o755)
-    refused(done, "Permission denied", "copy the workbook to a folder of your own")
+    refused(result, "Permission denied", "copy the workbook to a folder of your own")
 
 
 @pytest.mark.parametrize(("build", "dev", "needs"), [("cpu", False, 2), ("cuda", True, 10)])
@@ -167,7 +167,7 @@ def test_what_an_old_environment_takes_counts_as_free(monkeypatch, tmp_path):
     """It is removed before the new one is made."""
     monkeypatch.setattr(set_up, "VENV", tmp_path)
     (tmp_path / "torch").write_bytes(bytes(1000))
-    free = SimpleNamespace(free=set_up.NEEDED["cpu"] - 1000)
+    free = SimpleNamespace(free=set_up.DISK_BYTES["cpu"] - 1000)
     monkeypatch.setattr(set_up.shutil, "disk_usage", lambda path: free)
     set_up.check_disk("cpu", dev=False)
     free.free -= 1
@@ -200,9 +200,9 @@ def test_unknown_commands_are_refused():
 def test_the_choice_and_its_reason(monkeypatch, wanted, present, gpu, kind, reason):
     """TORCH= decides, then what is there, then the GPU; the reason names the way to change it."""
     monkeypatch.setattr(set_up, "has_nvidia_gpu", lambda: gpu)
-    chosen, told = set_up.choose(wanted, present)
+    chosen, message = set_up.choose(wanted, present)
     assert chosen == kind
-    assert reason in told
+    assert reason in message
 
 
 @pytest.mark.parametrize(
@@ -261,9 +261,9 @@ def test_the_torch_of_a_site_is_used_and_not_installed(newcomer, tmp_path):
     text = TORCH.format(version="2.11.0a0+site", cuda="12.8")
     (tmp_path / "module/torch/__init__.py").write_text(text)
     loaded = {"PYTHONPATH": str(tmp_path / "module"), "PYTHON": BASE_PYTHON}
-    done = newcomer.make("setup", "TORCH=site", **loaded)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "torch 2.11.0a0+site" in done.stdout
+    result = newcomer.make("setup", "TORCH=site", **loaded)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "torch 2.11.0a0+site" in result.stdout
     assert not list(newcomer.venv.glob("lib/*/site-packages/torch"))
     assert newcomer.make("setup", **loaded).returncode == 0
     refused(newcomer.make("setup", PYTHON=BASE_PYTHON), "load your site's PyTorch module")
@@ -278,8 +278,8 @@ def test_a_site_without_a_fitting_torch_is_refused(newcomer, tmp_path, version):
     text = TORCH.format(version=version, cuda=None) if version else "raise ImportError\n"
     (tmp_path / "module/torch/__init__.py").write_text(text)
     module = {"PYTHONPATH": str(tmp_path / "module"), "PYTHON": BASE_PYTHON}
-    done = newcomer.make("setup", "TORCH=site", **module)
-    refused(done, "TORCH=site needs torch 2.11 or newer", version or "none that starts")
+    result = newcomer.make("setup", "TORCH=site", **module)
+    refused(result, "TORCH=site needs torch 2.11 or newer", version or "none that starts")
     assert not newcomer.venv.exists()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fresh_checkout import CHECKOUT, FreshCheckout, obey_permissions, refused
-from tools.set_up import NEEDED
+from tools.set_up import DISK_BYTES
 from tools.thin import copy_program
 
 pytestmark = pytest.mark.push("environments that are made anew")
@@ -20,8 +20,8 @@ DOCKERFILE = (CHECKOUT / "Dockerfile").read_text(encoding="utf-8")
 def make(newcomer: FreshCheckout, *words: str, **variables: str) -> subprocess.CompletedProcess:
     """Run make as somebody who may write nothing but their own files."""
     line = newcomer.call(*words, **variables)
-    told = {"capture_output": True, "text": True, "timeout": 120}
-    return subprocess.run(line, cwd=newcomer.folder, preexec_fn=obey_permissions, **told)
+    options = {"capture_output": True, "text": True, "timeout": 120}
+    return subprocess.run(line, cwd=newcomer.folder, preexec_fn=obey_permissions, **options)
 
 
 def set_writable(folder: Path, *, yes: bool) -> None:
@@ -53,19 +53,21 @@ def state(folder: Path) -> dict[str, float]:
 def test_packages_are_shared_and_the_workbook_is_not(owner, attendee):
     """Some kilobytes; its Python and its programs are the attendee's own; twice is once."""
     before = state(owner.folder)
-    done = make(attendee, "setup", SHARED=str(owner.venv))
-    assert done.returncode == 0 and f"torch: cpu, from {owner.venv}." in done.stdout, done.stderr
+    result = make(attendee, "setup", SHARED=str(owner.venv))
+    assert result.returncode == 0 and f"torch: cpu, from {owner.venv}." in result.stdout, (
+        result.stderr
+    )
     ask = "import sys, torch, ddp_workbook as d; print(sys.prefix, torch.__file__, d.__file__)"
     line = [attendee.venv / "bin/python", "-c", ask]
-    found = subprocess.check_output(line, env={}, text=True).strip()
+    paths = subprocess.check_output(line, env={}, text=True).strip()
     own, theirs = str(attendee.folder), str(owner.venv)
-    assert found.startswith(f"{own}/.venv {theirs}/lib/")
-    assert found.endswith(f" {own}/src/ddp_workbook/__init__.py")
+    assert paths.startswith(f"{own}/.venv {theirs}/lib/")
+    assert paths.endswith(f" {own}/src/ddp_workbook/__init__.py")
     pip = [attendee.venv / "bin/pip", "--version"]
     assert theirs in subprocess.check_output(pip, text=True)  # started by our Python, from there
     assert theirs not in (attendee.venv / "bin/pip").read_text()
     taken = [path for path in attendee.venv.rglob("*") if path.is_file() and not path.is_symlink()]
-    assert sum(path.stat().st_size for path in taken) < NEEDED["cpu"] / 1000
+    assert sum(path.stat().st_size for path in taken) < DISK_BYTES["cpu"] / 1000
     assert (attendee.venv / "etc/ipython/ipython_kernel_config.py").exists()
     made = state(attendee.venv)
     assert make(attendee, "setup").returncode == 0  # it is remembered
@@ -94,8 +96,8 @@ def test_a_newer_edition_does_not_stop_those_who_have_an_environment(owner, atte
     """After `ddp-workbook update` in the morning, they go on; all are told what to do."""
     assert make(attendee, "setup", SHARED=str(owner.venv)).returncode == 0
     attendee.pins.write_text(attendee.pins.read_text() + "# new\n")
-    done = make(attendee, "setup")
-    assert done.returncode == 0 and "let its owner run `make setup` in" in done.stdout
+    result = make(attendee, "setup")
+    assert result.returncode == 0 and "let its owner run `make setup` in" in result.stdout
 
 
 def test_programs_that_name_no_python_are_links(tmp_path):
@@ -117,14 +119,14 @@ def instructions() -> list[tuple[str, str]]:
 def test_the_image_is_one_that_a_linter_accepts():
     """A pinned base with a Python that fits, no lists of packages left, and no root at the end."""
     words = [word for word, _ in instructions()]
-    said = dict(instructions())
-    assert re.fullmatch(r"python:3\.1[1-3]-slim-\w+", said["FROM"])
+    steps = dict(instructions())
+    assert re.fullmatch(r"python:3\.1[1-3]-slim-\w+", steps["FROM"])
     (packages,) = [rest for word, rest in instructions() if word == "RUN" and "apt-get" in rest]
     assert "--no-install-recommends" in packages and "rm -rf /var/lib/apt/lists/*" in packages
     folders = [rest for word, rest in instructions() if word == "WORKDIR"]
     assert all(folder.startswith("/") for folder in folders)
-    assert words.index("USER") < words.index("CMD") and said["USER"] == "reader"
-    assert json.loads(said["CMD"])[:2] == ["sh", "-c"]
+    assert words.index("USER") < words.index("CMD") and steps["USER"] == "reader"
+    assert json.loads(steps["CMD"])[:2] == ["sh", "-c"]
     ignored = (CHECKOUT / ".dockerignore").read_text().split()
     assert {".venv", "**/work"} <= {*ignored}
 
@@ -141,11 +143,11 @@ def test_the_commands_of_the_dockerfile(tmp_path):
     build = build.replace("/root/.cache", f"{tmp_path}/cache").replace("/srv/", f"{srv}/")
     subprocess.run([*env, "sh", "-ec", build], cwd=image.folder, check=True, timeout=120)
     set_writable(srv / "environment", yes=False)
-    said = dict(instructions())
-    start = json.loads(said["CMD"])[2].replace("/srv/", f"{srv}/")
-    shared = said["ENV"].replace("/srv/", f"{srv}/")
+    steps = dict(instructions())
+    start = json.loads(steps["CMD"])[2].replace("/srv/", f"{srv}/")
+    shared = steps["ENV"].replace("/srv/", f"{srv}/")
     lab = re.search(r"make lab ARGS='(.*)'", start)
-    assert shlex.split(lab[1]) == ["--no-browser", "--ip=0.0.0.0", f"--port={said['EXPOSE']}"]
+    assert shlex.split(lab[1]) == ["--no-browser", "--ip=0.0.0.0", f"--port={steps['EXPOSE']}"]
     line = [*env, shared, "sh", "-ec", start.replace(lab[0], "make setup")]
     for _ in range(2):
         subprocess.run(line, cwd=home, check=True, timeout=120, preexec_fn=obey_permissions)

@@ -15,13 +15,15 @@ from tools import set_up
 from tools.set_up import ROOT
 
 PASSES = "def test_passes():\n    pass\n"
-EXPECTED = "import pytest\n\n\n@pytest.mark.xfail(reason='later')\ndef test_later():\n    {}\n"
+EXPECTED_FAILURE = (
+    "import pytest\n\n\n@pytest.mark.xfail(reason='later')\ndef test_later():\n    {}\n"
+)
 SKIPPING = {
     "test_skips.py": "import pytest\n\n\ndef test_it():\n    pytest.skip('no such device')\n",
-    "test_expected.py": EXPECTED.format("assert 0"),
+    "test_expected.py": EXPECTED_FAILURE.format("assert 0"),
     "test_whole_file.py": "import pytest\n\npytest.importorskip('no_such_module_at_all')\n",
 }
-UNEXPECTED = {"test_unexpected.py": EXPECTED.format("pass")}
+UNEXPECTED_PASS = {"test_unexpected.py": EXPECTED_FAILURE.format("pass")}
 LEFT_OUT = {
     "test_marked.py": "import pytest\n\n\n@pytest.mark.gpu\ndef test_on_gpus():\n    assert 0\n"
     "\n\n@pytest.mark.gpu1\ndef test_on_a_gpu():\n    assert 0\n"
@@ -52,7 +54,7 @@ def test_known_to_be_long():
 def test_short():
     spin(0.05)
 """
-INTERRUPTED = """
+INTERRUPT = """
 import os
 import pytest
 import signal
@@ -104,14 +106,14 @@ def run(tmp_path):
 @each_way
 def test_nothing_may_skip_in_ci(run, options):
     """Skips, expected failures and unexpected passes pass on a laptop and fail in CI, by name."""
-    lenient = run(SKIPPING | UNEXPECTED, options=options)
+    lenient = run(SKIPPING | UNEXPECTED_PASS, options=options)
     assert lenient.returncode == 0, lenient.stdout
     go_on = "--continue-on-collection-errors"
     strict = run({}, no_skips=True, options=[*options, go_on])
     assert strict.returncode != 0
-    for name in SKIPPING | UNEXPECTED:
-        told = [line for line in strict.stdout.splitlines() if f"{name}" in line]
-        assert any("nothing may skip here" in line for line in told), strict.stdout
+    for name in SKIPPING | UNEXPECTED_PASS:
+        message = [line for line in strict.stdout.splitlines() if f"{name}" in line]
+        assert any("nothing may skip here" in line for line in message), strict.stdout
     assert "1 passed" in strict.stdout
 
 
@@ -122,15 +124,17 @@ def test_what_is_left_out_is_counted_in_words(run, options):
 
     `--push` and `--all` run what is left out for time; what was not asked for is not mentioned.
     """
-    done = run(LEFT_OUT | WHOLE_FILE, no_skips=True, options=options)
-    assert done.returncode == 0, done.stdout
-    assert "1 test needs two GPUs and was not run here; `make test TORCH=cuda`" in done.stdout
-    assert "  test_marked.py::test_on_gpus\n1 test needs a GPU and was not run here" in done.stdout
-    assert "  test_marked.py::test_on_a_gpu\n" in done.stdout
+    result = run(LEFT_OUT | WHOLE_FILE, no_skips=True, options=options)
+    assert result.returncode == 0, result.stdout
+    assert "1 test needs two GPUs and was not run here; `make test TORCH=cuda`" in result.stdout
+    assert (
+        "  test_marked.py::test_on_gpus\n1 test needs a GPU and was not run here" in result.stdout
+    )
+    assert "  test_marked.py::test_on_a_gpu\n" in result.stdout
     kinds = "further pages, the browser"
-    assert f"`make test-push` runs 1 test and 1 file of tests more: {kinds}.\n" in done.stdout
-    assert "`make test-all` runs 1 test more: slow rows.\n" in done.stdout
-    assert "1 passed" in done.stdout and "imported" not in done.stdout
+    assert f"`make test-push` runs 1 test and 1 file of tests more: {kinds}.\n" in result.stdout
+    assert "`make test-all` runs 1 test more: slow rows.\n" in result.stdout
+    assert "1 passed" in result.stdout and "imported" not in result.stdout
     push = run({}, no_skips=True, options=[*options, "--push"])
     assert "2 passed" in push.stdout and "`make test-push`" not in push.stdout
     everything = run({}, no_skips=True, options=[*options, "--all"])
@@ -183,22 +187,22 @@ def test_a_process_that_is_killed_ends_the_run(run):
     text = "import os\n\n\ndef test_it():\n    os.kill(os.getpid(), 9)\n"
     others = {f"test_{n}.py": PASSES for n in range(4)}
     options = [*set_up.PYTEST[2:], "-n2", "-p", "xdist"]
-    done = run({"test_killed.py": text} | others, options=options)
-    assert done.returncode not in (0, None)
-    assert "crashed while running 'test_killed.py::test_it'" in done.stdout
+    result = run({"test_killed.py": text} | others, options=options)
+    assert result.returncode not in (0, None)
+    assert "crashed while running 'test_killed.py::test_it'" in result.stdout
 
 
 @each_way
 def test_what_tests_leave_in_the_checkout_fails_the_run(run, options):
     text = "from pathlib import Path\n\n\ndef test_it():\n    Path('saved').mkdir()\n"
-    done = run({"test_leaves.py": text}, options=options)
-    assert "2 passed" in done.stdout and done.returncode == 1
-    assert "Tests have left this in the checkout: saved." in done.stdout
+    result = run({"test_leaves.py": text}, options=options)
+    assert "2 passed" in result.stdout and result.returncode == 1
+    assert "Tests have left this in the checkout: saved." in result.stdout
 
 
 def test_what_a_script_starts_in_the_background_can_be_interrupted(run):
     """A shell makes it ignore SIGINT; a test that sends one would fail, or wait for ever."""
-    done = run({"test_interrupted.py": INTERRUPTED}, background=True, options=["-x"])
+    done = run({"test_interrupted.py": INTERRUPT}, background=True, options=["-x"])
     assert "2 passed" in done.stdout
 
 
@@ -210,10 +214,10 @@ def test_one_gpu_runs_the_tests_that_need_one(run, tmp_path, gpus, ran):
     """Those that need two stay out, and are counted, until there are two."""
     count = f"\n    def device_count():\n        return {gpus}\n"
     (tmp_path / "torch.py").write_text(NO_GPU.replace("False", "True") + count)
-    done = run(LEFT_OUT)
-    assert re.findall(r"FAILED test_marked.py::(\w+)", done.stdout) == ran, done.stdout
-    assert ("1 test needs two GPUs" in done.stdout) is (gpus < 2)
-    assert "needs a GPU" not in done.stdout
+    result = run(LEFT_OUT)
+    assert re.findall(r"FAILED test_marked.py::(\w+)", result.stdout) == ran, result.stdout
+    assert ("1 test needs two GPUs" in result.stdout) is (gpus < 2)
+    assert "needs a GPU" not in result.stdout
 
 
 @pytest.mark.push("other ways to start pytest")
@@ -223,11 +227,11 @@ def test_without_a_network_the_links_are_not_checked(run, monkeypatch, options):
     monkeypatch.setenv("https_proxy", "http://127.0.0.1:1")  # nobody listens there
     monkeypatch.setenv("no_proxy", "")
     monkeypatch.delenv("WORKBOOK_ONLINE", raising=False)
-    done = run(ONLINE, no_skips=True, options=options)
-    assert done.returncode == 0, done.stdout
-    told = done.stdout.split("not run on this machine")[1]
-    assert "1 test needs a network and was not run here; `make test` on a machine that" in told
-    assert "\n  test_site.py::test_it\n" in told
+    result = run(ONLINE, no_skips=True, options=options)
+    assert result.returncode == 0, result.stdout
+    message = result.stdout.split("not run on this machine")[1]
+    assert "1 test needs a network and was not run here; `make test` on a machine that" in message
+    assert "\n  test_site.py::test_it\n" in message
 
 
 @pytest.mark.push("other ways to start pytest")
@@ -241,13 +245,13 @@ def test_without_a_network_the_links_are_not_checked(run, monkeypatch, options):
 def test_where_no_cluster_can_be_started_it_is_told_what_lacks(run, tmp_path, number, named):
     """And what runs the tests. It is no failure in CI either."""
     (tmp_path / "tests" / "clusters.py").write_text('def missing():\n    return "a lab"\n')
-    done = run({"test_lab.py": IN_A_LAB.format(number)}, no_skips=True, options=["--all"])
-    assert done.returncode == 0, done.stdout
-    told = done.stdout.split("not run on this machine")[1]
-    assert f"{number} tests need a lab and were not run here; `make test-push` as root" in told
-    assert "make system-packages" in told
-    assert told.count("test_lab.py") == named.count("test_lab.py")
-    assert f"\n{named}" in told and f"1 passed, {number} deselected" in told
+    result = run({"test_lab.py": IN_A_LAB.format(number)}, no_skips=True, options=["--all"])
+    assert result.returncode == 0, result.stdout
+    message = result.stdout.split("not run on this machine")[1]
+    assert f"{number} tests need a lab and were not run here; `make test-push` as root" in message
+    assert "make system-packages" in message
+    assert message.count("test_lab.py") == named.count("test_lab.py")
+    assert f"\n{named}" in message and f"1 passed, {number} deselected" in message
 
 
 def test_what_a_cluster_lacks_without_root_or_packages(monkeypatch):
@@ -258,8 +262,10 @@ def test_what_a_cluster_lacks_without_root_or_packages(monkeypatch):
     monkeypatch.setattr(shutil, "which", lambda program: program if program != "slurmd" else None)
     assert clusters.missing.__wrapped__() == "the Debian package slurmd"
     monkeypatch.setattr(shutil, "which", lambda program: None)
-    told = clusters.missing.__wrapped__()
-    assert told.startswith("the Debian packages iproute2, slurmctld, slurmd, slurm-client, munge")
+    message = clusters.missing.__wrapped__()
+    assert message.startswith(
+        "the Debian packages iproute2, slurmctld, slurmd, slurm-client, munge"
+    )
 
 
 def test_browser_tests_say_what_would_enable_them(run, tmp_path):
@@ -304,6 +310,6 @@ def test_chosen_tests_need_no_package_of_the_others(tmp_path):
     path = os.pathsep.join(filter(None, [str(tmp_path), os.environ.get("PYTHONPATH")]))
     env = os.environ | {"PYTHONPATH": path, "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
     env["PYTEST_ADDOPTS"] = ""  # with -v the collected tests are listed in another form
-    done = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "tests/course/samplers/test_samplers.py::" in done.stdout
+    result = subprocess.run(line, cwd=ROOT, env=env, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "tests/course/samplers/test_samplers.py::" in result.stdout

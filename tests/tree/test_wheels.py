@@ -32,10 +32,10 @@ def fill(newcomer: FreshCheckout, folder: Path, **variables: str) -> subprocess.
 
 def test_a_filled_folder_is_enough_without_a_network(newcomer, tmp_path):
     folder = tmp_path / "for the room"
-    done = fill(newcomer, folder)
-    assert done.returncode == 0, done.stderr
-    assert f"3 files, 0 MB in {folder}, for " in done.stdout
-    assert 'make lab WHEELS="/path/to/for the room"' in done.stdout
+    result = fill(newcomer, folder)
+    assert result.returncode == 0, result.stderr
+    assert f"3 files, 0 MB in {folder}, for " in result.stdout
+    assert 'make lab WHEELS="/path/to/for the room"' in result.stdout
     set_up = newcomer.make("setup", f"WHEELS={folder}", **NO_INDEX)
     assert set_up.returncode == 0, set_up.stdout + set_up.stderr
     assert newcomer.torch().endswith("+cpu")
@@ -53,8 +53,8 @@ def test_a_folder_that_lacks_a_package_is_named(newcomer, tmp_path):
     folder = tmp_path / "room"
     assert fill(newcomer, folder).returncode == 0
     next(folder.glob("torch-*")).unlink()
-    done = newcomer.make("setup", f"WHEELS={folder}", **NO_INDEX)
-    refused(done, "torch (cpu) could not be installed", f"does WHEELS={folder} have the packages")
+    result = newcomer.make("setup", f"WHEELS={folder}", **NO_INDEX)
+    refused(result, "torch (cpu) could not be installed", f"does WHEELS={folder} have the packages")
 
 
 def test_a_download_that_fails_says_why(newcomer, tmp_path):
@@ -89,8 +89,8 @@ wheels = [
 )
 def test_where_uv_finds_the_cpu_build(monkeypatch, code, text, expected):
     """Of the wheels that it lists, the one for this Python, with its checksum."""
-    found = subprocess.CompletedProcess([], code, text, "no network")
-    monkeypatch.setattr(wheels.subprocess, "run", lambda *args, **kwargs: found)
+    result = subprocess.CompletedProcess([], code, text, "no network")
+    monkeypatch.setattr(wheels.subprocess, "run", lambda *args, **kwargs: result)
     try:
         assert wheels.address_of("torch==2.13.0", "--torch-backend=cpu") == expected
     except SystemExit as ended:

@@ -12,7 +12,7 @@ from benchmarks.workers import all_reduce
 
 def fastest_all_reduce(size: int, repeats: int = 7) -> float:
     """Seconds of the fastest of some all-reduces of so many bytes."""
-    return min(all_reduce.timed(size, repeats))
+    return min(all_reduce.time_all_reduces(size, repeats))
 
 
 def every_call() -> dict[str, tuple[float, list]]:

@@ -16,7 +16,7 @@ from ddp_workbook.page import pages
 from ddp_workbook.workshop import minutes, timetable
 from ddp_workbook.workshop.certificates import safe
 from ddp_workbook.workshop.execution import copy_layout
-from ddp_workbook.workshop.grading import whose
+from ddp_workbook.workshop.grading import short_names
 from ddp_workbook.workshop.sandbox import sandbox
 from tests.commands import run
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
@@ -82,22 +82,22 @@ def test_a_folder_without_notebooks_is_named(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("{", "is not a notebook, or only a part of one"),
         ("[]", "is not a notebook"),
         ('{"nbformat": 5, "cells": []}', "has notebook format 5, and the workbook reads format 4"),
     ],
 )
-def test_a_notebook_that_cannot_be_read_is_named(copy, text, told):
+def test_a_notebook_that_cannot_be_read_is_named(copy, text, message):
     (copy / "notebooks" / PAGE).write_text(text)
     code, output = run("solve", "00", "--to", copy / "solved")
-    assert code == 2 and told in output
+    assert code == 2 and message in output
     assert not (copy / "solved").exists()
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("time --no-run further_the_bach", "Did you mean further_the_batch"),
         ("solve 02_further_launchers --to solved", "has no exercises"),
@@ -111,11 +111,11 @@ def test_a_notebook_that_cannot_be_read_is_named(copy, text, told):
         ("grade mean_of_ranks", "Did you mean mean_over_ranks?"),
     ],
 )
-def test_what_is_not_there_is_named(copy, line, told):
+def test_what_is_not_there_is_named(copy, line, message):
     (copy / "file").write_text("a file")
     attempts.save("mean_over_ranks", RIGHT)
     code, output = run(*line.split())
-    assert code == 2 and told in output
+    assert code == 2 and message in output
 
 
 # solve
@@ -162,9 +162,9 @@ def test_the_stub_comes_back_and_the_attempt_is_kept(copy):
     code, output = run("reset", "mean_over_ranks")
     assert code == 0 and "holds its stub." in output
     assert page.read_text() == shipped, "all else is as it was"
-    (kept,) = (copy / "notebooks" / "work" / "exercises").glob("mean_over_ranks.*.py")
-    assert same_code(kept.read_text().partition("\n")[2], WRONG)
-    assert str(kept) in output
+    (attempt_file,) = (copy / "notebooks" / "work" / "exercises").glob("mean_over_ranks.*.py")
+    assert same_code(attempt_file.read_text().partition("\n")[2], WRONG)
+    assert str(attempt_file) in output
     assert run("reset", "mean_over_ranks") == (0, "The cell of mean_over_ranks holds its stub.")
 
 
@@ -225,9 +225,9 @@ def test_a_lost_page_comes_back_and_what_it_was_is_kept(copy):
     for number, text in enumerate(("my page", "no notebook at all"), start=1):
         page.write_text(text)
         code, output = run("reset", "--page", "00")
-        kept = page.parent / "work" / "pages" / f"00_start_here.{number}.ipynb"
-        assert code == 0 and str(kept) in output
-        assert (page.read_text(), kept.read_text()) == (shipped, text)
+        page_copy = page.parent / "work" / "pages" / f"00_start_here.{number}.ipynb"
+        assert code == 0 and str(page_copy) in output
+        assert (page.read_text(), page_copy.read_text()) == (shipped, text)
     page.unlink()
     code, output = run("reset", "--page", "start_here")
     assert code == 0 and "It was gone." in output and page.read_text() == shipped
@@ -321,10 +321,10 @@ def test_several_folders_are_one_table(copy):
         f",mean_over_ranks,1,solved,solved,{sandbox().name}"
         in run("grade", *words, "--format", "csv")[1]
     )
-    found = json.loads(run("grade", *words, "--format", "json")[1])
-    assert [row["verdict"] for row in found] == ["solved", "not yet"]
-    assert {row["sandbox"] for row in found} == {sandbox().name}
-    (own,) = whose([copy / "ann"]).values()
+    result = json.loads(run("grade", *words, "--format", "json")[1])
+    assert [row["verdict"] for row in result] == ["solved", "not yet"]
+    assert {row["sandbox"] for row in result} == {sandbox().name}
+    (own,) = short_names([copy / "ann"]).values()
     assert own == str(copy / "ann")
     assert run("grade", "--format", "xml")[0] == 2
 
@@ -398,8 +398,8 @@ def test_minutes_without_running(copy):
     code, output = run("time", "--no-run")
     assert code == 0
     for path in pages.all_pages():
-        said = minutes.stated(nbformat.read(path, as_version=4))
-        assert f"{path.stem} │" in output and f"│ {said[0]} + {said[1]}" in output
+        both = minutes.stated_minutes(nbformat.read(path, as_version=4))
+        assert f"{path.stem} │" in output and f"│ {both[0]} + {both[1]}" in output
     assert "without a run, code that cells show does not count" in output
 
 
@@ -458,24 +458,24 @@ def test_a_day_that_does_not_fit_says_what_to_leave_out(copy):
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "told"),
+    ("old", "new", "message"),
     [
         ("cell-id=win-look)", "cell-id=gone)", "leaves out gone of 01_data_parallel: no such cell"),
         ("(05_collectives.ipynb)", "(05_gone.ipynb)", "05_gone.ipynb: there is no such page"),
     ],
 )
-def test_a_plan_that_somebody_has_changed_says_what_is_not_there(copy, old, new, told):
+def test_a_plan_that_somebody_has_changed_says_what_is_not_there(copy, old, new, message):
     guide = copy / "notebooks" / "README.md"
     guide.write_text(guide.read_text().replace(old, new))
     code, output = run("time", "--plan", "half-day")
-    assert code == 2 and told in output
+    assert code == 2 and message in output
     guide.unlink()
     code, output = run("time", "--plan", "half-day")
     assert code == 2 and "README.md cannot be read" in output
 
 
 @pytest.mark.parametrize(
-    ("line", "told"),
+    ("line", "message"),
     [
         ("time 00 --start 25:00", "'25:00' is no time of the day"),
         ("time 00 --start 9:60", "'9:60' is no time of the day"),
@@ -491,9 +491,9 @@ def test_a_plan_that_somebody_has_changed_says_what_is_not_there(copy, old, new,
         ("time 00 --plan half-day", "not both"),
     ],
 )
-def test_a_day_that_cannot_be(copy, line, told):
+def test_a_day_that_cannot_be(copy, line, message):
     code, output = run(*line.split())
-    assert code == 2 and told in output
+    assert code == 2 and message in output
 
 
 def test_a_page_is_run_in_a_copy_and_its_failures_are_named(copy):

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from ddp_workbook import cli
 from ddp_workbook.workshop import machine_check
-from ddp_workbook.workshop.machine_check import GIB, State, trials, tried
+from ddp_workbook.workshop.machine_check import GIB, State, run_trial, trials
 from tests.commands import run
 
 Disk = namedtuple("Disk", "total used free")
@@ -32,7 +32,7 @@ def test_every_trial_has_its_line_and_four_ranks_meet():
 @pytest.mark.memory
 def test_every_line_begins_with_its_state(monkeypatch):
     """Also a long one in a narrow terminal: attendees are told to look at the beginnings."""
-    monkeypatch.setattr("ddp_workbook.workshop.handshake.timed_all_reduce", lambda ranks: 0.1)
+    monkeypatch.setattr("ddp_workbook.workshop.handshake.time_all_reduce", lambda ranks: 0.1)
     monkeypatch.setattr("manyranks.launcher.limits.usable_cores", lambda: 1)
     monkeypatch.setenv("COLUMNS", "60")
     result = CliRunner().invoke(cli.app, ["check"])
@@ -48,7 +48,7 @@ def test_what_is_missing_is_named_with_its_mend(monkeypatch):
     monkeypatch.setattr(
         "ddp_workbook.chapters.digits.DigitsDataset", raises(FileNotFoundError("digits"))
     )
-    monkeypatch.setattr("ddp_workbook.workshop.handshake.timed_all_reduce", lambda ranks: 0.1)
+    monkeypatch.setattr("ddp_workbook.workshop.handshake.time_all_reduce", lambda ranks: 0.1)
     code, output = run("check")
     assert code == 1
     assert "failed data: digits. The folder data/ is incomplete" in output
@@ -107,7 +107,7 @@ SLURM = [
     ("shutil.which", {"sbatch": "/usr/bin/sbatch"}.get),
     ("os.environ", {}),
 ]
-BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
+FAULTS = {  # case -> trial, what is replaced, the state, words of the finding
     "old Python": ("Python", [("sys.version_info", (3, 10, 4))], FAILED, "3.11, 3.12 or"),
     "no torch": ("PyTorch", [(IMPORT, without("torch"))], FAILED, "No module"),
     "old torch": ("PyTorch", [("torch.__version__", "2.10.1+cpu")], FAILED, "2.11 or newer"),
@@ -204,13 +204,13 @@ BROKEN = {  # case -> trial, what is replaced, the state, words of the finding
 }
 
 
-@pytest.mark.parametrize(("name", "replaced", "state", "words"), BROKEN.values(), ids=BROKEN)
+@pytest.mark.parametrize(("name", "replaced", "state", "words"), FAULTS.values(), ids=FAULTS)
 def test_a_broken_machine(monkeypatch, name, replaced, state, words):
     """Each trial, where what it looks at is not as it should be."""
     trial = trials(4)[name]
     for what, value in replaced:
         monkeypatch.setattr(what, value)
-    result = tried(trial)
+    result = run_trial(trial)
     monkeypatch.undo()
     assert result.state is state
     assert words in f"{result.text}. {result.fix}"

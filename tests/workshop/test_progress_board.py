@@ -46,14 +46,14 @@ def room(tmp_path, monkeypatch) -> Path:
 
 def one_file(room: Path) -> Path:
     """The only file in the room, hidden ones included."""
-    (found,) = room.iterdir()
-    return found
+    (path,) = room.iterdir()
+    return path
 
 
-def seen(room: Path) -> board.Attendee:
+def only_attendee(room: Path) -> board.Attendee:
     """The only attendee."""
-    (found,) = board.read_board(room).attendees
-    return found
+    (attendee,) = board.read_board(room).attendees
+    return attendee
 
 
 def show(*words) -> tuple[int, str]:
@@ -77,13 +77,13 @@ def test_what_is_shared(room):
     note_verdict("mean_over_ranks", "not yet", ADVICE)
     note_verdict("mean_over_ranks", "solved", "")
     note_verdict("mean_over_ranks", "not yet", ADVICE)
-    attendee = seen(room)
+    attendee = only_attendee(room)
     assert (attendee.name, attendee.page) == ("blue otter", "00_start_here")
     work = attendee.exercises["mean_over_ranks"]
     assert (work.state, work.attempts) == ("solved", 3), "what is solved stays solved"
-    told = json.loads(one_file(room).read_text())
-    assert told.keys() == {"name", "page", "time", "exercises", "since", "sent", "guesses"}
-    work = told["exercises"]["mean_over_ranks"]
+    content = json.loads(one_file(room).read_text())
+    assert content.keys() == {"name", "page", "time", "exercises", "since", "sent", "guesses"}
+    work = content["exercises"]["mean_over_ranks"]
     assert work.keys() == {"state", "attempts", "advice", "time", "began"}
 
 
@@ -93,10 +93,10 @@ def test_an_exercise_cell_tells_the_room_and_keeps_its_code(room):
     wrong = code.replace("total.item() / dist.get_world_size()", "total.item()")
     ExerciseMagics().exercise("mean_over_ranks", wrong)
     text = one_file(room).read_text()
-    assert seen(room).exercises["mean_over_ranks"].advice == ADVICE
+    assert only_attendee(room).exercises["mean_over_ranks"].advice == ADVICE
     assert "all_reduce" not in text and "total" not in text
     ExerciseMagics().exercise("mean_over_ranks", code)
-    assert seen(room).solved == ["mean_over_ranks"]
+    assert only_attendee(room).solved == ["mean_over_ranks"]
 
 
 def test_leaving_removes_the_file(room):
@@ -121,7 +121,7 @@ def test_the_instructor_may_read_what_a_careful_account_has_written(room):
 def test_a_new_name_replaces_the_old_one(room):
     join_room("otter")
     join_room("heron")
-    assert seen(room).name == "heron"
+    assert only_attendee(room).name == "heron"
 
 
 @pytest.mark.parametrize("name", ["", "  \n ", "x" * 41])
@@ -146,12 +146,12 @@ def test_a_room_that_vanishes_loses_nothing(room):
     """The verdict says it; the news comes with the next one, when the room is there again."""
     join_room("otter")
     elsewhere = room.rename(room.with_name("unmounted"))
-    told = note_verdict("where_is", "not yet", "Count the nodes.")
-    assert "is not there" in told and "Nothing is lost" in told
+    message = note_verdict("where_is", "not yet", "Count the nodes.")
+    assert "is not there" in message and "Nothing is lost" in message
     assert not room.exists(), "the folder of a disk that is not mounted is not made"
     elsewhere.rename(room)
     assert note_verdict("my_indices", "solved", "") == ""
-    assert seen(room).exercises.keys() == {"where_is", "my_indices"}
+    assert only_attendee(room).exercises.keys() == {"where_is", "my_indices"}
 
 
 def test_two_pages_of_one_attendee_keep_each_other_s_news(room):
@@ -163,7 +163,7 @@ def test_two_pages_of_one_attendee_keep_each_other_s_news(room):
     writers = [subprocess.Popen([sys.executable, "-c", code, name]) for name in names]
     assert [writer.wait(600) for writer in writers] == [0, 0]
     report.send()
-    assert {name: work.attempts for name, work in seen(room).exercises.items()} == {
+    assert {name: work.attempts for name, work in only_attendee(room).exercises.items()} == {
         "where_is": 50,
         "my_indices": 50,
     }
@@ -182,12 +182,12 @@ def news(name: str, age: float = 0.0, **exercises: tuple[str, int, str]) -> dict
     return {"name": name, "page": "04_samplers", "time": now, "exercises": works}
 
 
-def put(room: Path, *told: dict) -> None:
+def put(room: Path, *files: dict) -> None:
     """Write these files as attendees do."""
     for path in room.glob("*.json"):
         path.unlink()
-    for number, one in enumerate(told):
-        (room / f"{number:016x}.json").write_text(json.dumps(one))
+    for number, content in enumerate(files):
+        (room / f"{number:016x}.json").write_text(json.dumps(content))
 
 
 def test_the_exercise_at_which_most_are_stuck_comes_first(room):
@@ -199,12 +199,12 @@ def test_the_exercise_at_which_most_are_stuck_comes_first(room):
         news("cat", mean_over_ranks=stuck, my_indices=other),
         news("dog", mean_over_ranks=("solved", 9, "")),
     )
-    found = board.read_board(room).stuck()
-    assert [(one.exercise, one.people, one.times) for one in found] == [
+    rows = board.read_board(room).stuck()
+    assert [(row.exercise, row.people, row.times) for row in rows] == [
         ("mean_over_ranks", ["ant", "bee", "cat"], 2),
         ("my_indices", ["cat"], 1),
     ]
-    assert found[0].advice == ADVICE
+    assert rows[0].advice == ADVICE
     code, output = show()
     assert code == 0
     assert (
@@ -230,9 +230,9 @@ def test_one_of_several_common_advices_is_not_the_commonest(room):
     ids=["has just begun", "for long", "has gone on"],
 )
 def test_who_tries_for_long_is_stuck_after_one_attempt_too(room, tried, began, stuck):
-    told = news("ant", where_is=("not yet", 1, "Count the nodes."))
-    told["exercises"]["where_is"] |= {"time": time.time() - tried, "began": time.time() - began}
-    put(room, told)
+    message = news("ant", where_is=("not yet", 1, "Count the nodes."))
+    message["exercises"]["where_is"] |= {"time": time.time() - tried, "began": time.time() - began}
+    put(room, message)
     assert bool(board.read_board(room).stuck()) is stuck
 
 
@@ -253,17 +253,17 @@ def test_a_row_says_where_somebody_is(room):
 def test_a_clock_that_is_two_hours_off_does_not_matter(room):
     """The file's time stamp is the file server's, whatever the attendee's clock says."""
     for wrong in (-7200, 7200):
-        told = news("ant", 60.0 + wrong, where_is=("not yet", 1, "x"))
-        put(room, told | {"sent": time.time() - wrong})
+        message = news("ant", 60.0 + wrong, where_is=("not yet", 1, "x"))
+        put(room, message | {"sent": time.time() - wrong})
         (row,) = views.rows(board.read_board(room))
         assert row[-1] == "1", wrong
 
 
 def test_yesterday_s_people_do_not_count(room):
     put(room, news("ant", 20 * 3600, where_is=("not yet", 9, "x")), news("bee"))
-    found = board.read_board(room)
-    assert [one.name for one in found.attendees] == ["bee"]
-    assert found.stuck() == [] and found.solved() == []
+    result = board.read_board(room)
+    assert [attendee.name for attendee in result.attendees] == ["bee"]
+    assert result.stuck() == [] and result.solved() == []
     assert "1 in the room; 1 person from an earlier day" in show()[1]
 
 
@@ -280,13 +280,13 @@ def test_no_name_of_an_exercise_is_cut_off(room):
 def test_attendees_with_one_name_are_told_apart_by_when_they_joined(room):
     """Whatever the names of their files: nobody's number changes because another one comes."""
     put(room, *(news("ant") | {"since": 100.0 - n, "page": f"p{n}"} for n in range(50)))
-    found = board.read_board(room).attendees
-    assert {one.name: one.page for one in found} == {
+    result = board.read_board(room).attendees
+    assert {attendee.name: attendee.page for attendee in result} == {
         f"ant ({50 - n})" if n < 49 else "ant": f"p{n}" for n in range(50)
     }
 
 
-DAMAGED = {
+BAD_FILES = {
     "torn": b'{"name": "ant", "exer',
     "empty": b"",
     "not text": b"\xff\xfe\x00",
@@ -300,7 +300,7 @@ DAMAGED = {
 }
 
 
-@pytest.mark.parametrize("data", DAMAGED.values(), ids=DAMAGED)
+@pytest.mark.parametrize("data", BAD_FILES.values(), ids=BAD_FILES)
 def test_a_damaged_file_is_shown_as_such_and_skipped(room, data):
     put(room, news("ant"))
     (room / "ffff.json").write_bytes(data)
@@ -320,7 +320,7 @@ def test_a_room_that_is_gone_is_said_with_the_last_view(room, tmp_path):
     before = view.look(board.Board())
     room.rename(tmp_path / "unmounted")
     gone = view.look(before)
-    assert [one.name for one in gone.attendees] == ["ant"]
+    assert [attendee.name for attendee in gone.attendees] == ["ant"]
     assert views.sentences(gone, names=True) == [
         f"The room cannot be read now: {room} is not there."
     ]
@@ -397,19 +397,19 @@ def test_cells_that_run_show_who_is_at_work_and_on_which_page(room, monkeypatch)
     for _ in range(3):
         beat()
     assert len(pages) == 1
-    assert report.DELIVERY.soon(60) == ""
-    assert seen(room).page == "04_samplers"
-    monkeypatch.setattr(report, "HEARTBEAT", 0.0)
-    before = seen(room).time
+    assert report.DELIVERY.send_soon(60) == ""
+    assert only_attendee(room).page == "04_samplers"
+    monkeypatch.setattr(report, "HEARTBEAT_S", 0.0)
+    before = only_attendee(room).time
     beat()
-    assert report.DELIVERY.soon(60) == ""
-    assert seen(room).time > before
+    assert report.DELIVERY.send_soon(60) == ""
+    assert only_attendee(room).time > before
 
 
 # Guesses
 
 
-def guessing(name: str, question: str, first: str, now: str, age: float = 0.0) -> dict:
+def guess_news(name: str, question: str, first: str, now: str, age: float = 0.0) -> dict:
     """News with one guess."""
     guess = {"first": first, "now": now, "chosen": 1, "time": time.time() - age}
     return news(name) | {"guesses": {question: guess}}
@@ -419,7 +419,7 @@ def test_what_fifty_people_guess_is_counted_and_nobody_is_named(room, tmp_path):
     """First and after they have talked; the choices that nobody made have their bars, too."""
     firsts, nows = "a" * 30 + "c" * 20, "a" * 10 + "c" * 40
     people = enumerate(zip(firsts, nows, strict=True))
-    put(room, *(guessing(f"ant {n}", CHOICE, *both) for n, both in people))
+    put(room, *(guess_news(f"ant {n}", CHOICE, *both) for n, both in people))
     (spread,) = board.read_board(room).spreads()
     assert spread.counts == [("a", 30, 10), ("b", 0, 0), ("c", 20, 40)] and spread.people == 50
     page = tmp_path / "page.html"
@@ -433,8 +433,10 @@ def test_what_fifty_people_guess_is_counted_and_nobody_is_named(room, tmp_path):
 
 def test_numbers_are_counted_and_rare_ones_together(room):
     """Before anybody has changed their mind, there is one count."""
-    told = [guessing(f"ant {n}", NUMBER, str(n // 2), str(n // 2)) for n in range(20)]
-    put(room, *told, guessing("bee", NUMBER, "21.0", "21.0"), guessing("cat", NUMBER, "a", "a"))
+    files = [guess_news(f"ant {n}", NUMBER, str(n // 2), str(n // 2)) for n in range(20)]
+    put(
+        room, *files, guess_news("bee", NUMBER, "21.0", "21.0"), guess_news("cat", NUMBER, "a", "a")
+    )
     (spread,) = board.read_board(room).spreads()
     assert spread.people == 21 and spread.counts[-1] == (21, 1, 1), "a letter is no number"
     bars = views.guess_bars(spread)
@@ -442,8 +444,12 @@ def test_numbers_are_counted_and_rare_ones_together(room):
 
 
 def test_the_latest_question_is_on_the_projector(room, tmp_path):
-    put(room, guessing("ant", CHOICE, "a", "a", 500.0), guessing("bee", NUMBER, "15", "15", 60.0))
-    names = [one.question.name for one in board.read_board(room).spreads()]
+    put(
+        room,
+        guess_news("ant", CHOICE, "a", "a", 500.0),
+        guess_news("bee", NUMBER, "15", "15", 60.0),
+    )
+    names = [spread.question.name for spread in board.read_board(room).spreads()]
     assert names == [CHOICE, NUMBER]
     show("--page", tmp_path / "page.html")
     text = (tmp_path / "page.html").read_text()
@@ -455,12 +461,12 @@ def test_a_guess_is_shared_from_joining_on(room, monkeypatch):
     monkeypatch.setattr(guesses, "CORRECTION_S", 0.0)
     predictions.predict(NUMBER, 5)
     join_room("otter")
-    assert seen(room).guesses == {}
+    assert only_attendee(room).guesses == {}
     asked = predictions.predict(CHOICE)
     for letter in "ab":
         asked.buttons[letter].click()
-    assert report.DELIVERY.soon(60) == ""
-    guess = seen(room).guesses[CHOICE]
+    assert report.DELIVERY.send_soon(60) == ""
+    guess = only_attendee(room).guesses[CHOICE]
     assert (guess.first, guess.now, guess.chosen) == ("a", "b", 2)
     leave_room()
     assert list(room.iterdir()) == []
@@ -472,9 +478,9 @@ def test_a_guess_is_shared_from_joining_on(room, monkeypatch):
     ids=str,
 )
 def test_what_is_no_guess_is_damaged(room, odd):
-    told = guessing("ant", CHOICE, "a", "b")
-    told["guesses"][CHOICE] |= odd
-    put(room, told)
+    message = guess_news("ant", CHOICE, "a", "b")
+    message["guesses"][CHOICE] |= odd
+    put(room, message)
     assert board.read_board(room).corrupt == [f"{0:016x}.json"]
 
 
@@ -511,8 +517,8 @@ for number in range({UPDATES}):
             writer.stdin.close()
         looks = 0
         while any(writer.poll() is None for writer in writers):
-            found = board.read_board(room)
-            assert found.corrupt == [] and len(found.attendees) == WRITERS
+            result = board.read_board(room)
+            assert result.corrupt == [] and len(result.attendees) == WRITERS
             looks += 1
         assert looks > 1
         assert [writer.returncode for writer in writers] == [0] * WRITERS
@@ -521,10 +527,12 @@ for number in range({UPDATES}):
             writer.kill()
             writer.wait()
             writer.stdout.close()
-    found = board.read_board(room)
-    counts = [sum(work.attempts for work in one.exercises.values()) for one in found.attendees]
+    result = board.read_board(room)
+    counts = [
+        sum(work.attempts for work in attendee.exercises.values()) for attendee in result.attendees
+    ]
     assert counts == [UPDATES] * WRITERS
-    (spread,) = found.spreads()
+    (spread,) = result.spreads()
     assert spread.counts == [("a", WRITERS, 0), ("b", 0, WRITERS), ("c", 0, 0)]
-    assert {one.guesses[CHOICE].chosen for one in found.attendees} == {UPDATES}
+    assert {attendee.guesses[CHOICE].chosen for attendee in result.attendees} == {UPDATES}
     assert len(list(room.iterdir())) == WRITERS, "nothing half-written is left"

@@ -35,21 +35,21 @@ def folder(tmp_path, monkeypatch) -> Path:
 
 
 @pytest.fixture
-def served(folder):
+def room_server(folder):
     """A room that is served on loopback."""
     with RoomServer(Room(folder, CODE), "127.0.0.1", 0) as running:
         yield running
 
 
-def seen(folder: Path) -> board.Attendee:
+def only_attendee(folder: Path) -> board.Attendee:
     """The only attendee."""
-    (found,) = board.read_board(folder).attendees
-    return found
+    (attendee,) = board.read_board(folder).attendees
+    return attendee
 
 
-def ask(served: RoomServer, method="PUT", own=OWN, code=CODE, body=b"", path="") -> tuple:
+def ask(room_server: RoomServer, method="PUT", own=OWN, code=CODE, body=b"", path="") -> tuple:
     """A request as no kernel makes it: the status and what was said."""
-    asking = http.client.HTTPConnection("127.0.0.1", served.port, timeout=30)
+    asking = http.client.HTTPConnection("127.0.0.1", room_server.port, timeout=30)
     try:
         asking.request(
             method, path or f"/attendees/{own}", body, {"Authorization": f"Bearer {code}"}
@@ -67,19 +67,19 @@ def news(name="ant", sent=0.0, **exercises: int) -> bytes:
         exercise: {"state": "not yet", "attempts": attempts, "advice": "x", "time": now}
         for exercise, attempts in exercises.items()
     }
-    told = {"name": name, "page": "", "time": now, "sent": now, "exercises": works}
-    return json.dumps(told).encode()
+    message = {"name": name, "page": "", "time": now, "sent": now, "exercises": works}
+    return json.dumps(message).encode()
 
 
 # What an attendee does
 
 
-def test_an_attendee_joins_works_and_leaves(served, folder):
-    told = join(served.address + "/", " k7qf2m ", "blue otter")
-    assert "You are in the room as blue otter" in told and "unencrypted" in told
+def test_an_attendee_joins_works_and_leaves(room_server, folder):
+    message = join(room_server.address + "/", " k7qf2m ", "blue otter")
+    assert "You are in the room as blue otter" in message and "unencrypted" in message
     note_page("04_samplers")
     assert note_verdict("my_indices", "not yet", ADVICE) == ""
-    attendee = seen(folder)
+    attendee = only_attendee(folder)
     assert (attendee.name, attendee.page) == ("blue otter", "04_samplers")
     assert attendee.exercises["my_indices"].advice == ADVICE
     assert "removed" in leave_room()
@@ -87,27 +87,27 @@ def test_an_attendee_joins_works_and_leaves(served, folder):
     assert note_verdict("my_indices", "solved", "") == "" and leave_room().endswith("no room.")
 
 
-def test_no_proxy_is_asked_for_a_machine_in_the_room(served, monkeypatch):
+def test_no_proxy_is_asked_for_a_machine_in_the_room(room_server, monkeypatch):
     for name in ("http_proxy", "HTTP_PROXY", "all_proxy"):
         monkeypatch.setenv(name, "http://127.0.0.1:9")
-    assert "You are in the room" in join(served.address, CODE, "ant")
+    assert "You are in the room" in join(room_server.address, CODE, "ant")
 
 
 def test_a_server_that_is_started_again_gets_what_it_has_missed(folder, monkeypatch):
     """The code is the same; nobody has to run a cell, and no verdict waits."""
-    monkeypatch.setattr(delivery, "LONGEST", 1.0)
+    monkeypatch.setattr(delivery, "MAX_PAUSE_S", 1.0)
     code = server.code_of(folder)
     with RoomServer(Room(folder, code), "127.0.0.1", 0) as first:
         join(first.address, code, "ant")
         port = first.port
-    told = note_verdict("where_is", "not yet", "Count the nodes.")
-    assert "cannot be reached" in told and "Nothing is lost" in told
-    assert seen(folder).exercises == {}
+    notice = note_verdict("where_is", "not yet", "Count the nodes.")
+    assert "cannot be reached" in notice and "Nothing is lost" in notice
+    assert only_attendee(folder).exercises == {}
     with RoomServer(Room(folder, server.code_of(folder)), "127.0.0.1", port):
         deadline = time.monotonic() + 60
-        while not seen(folder).exercises and time.monotonic() < deadline:
+        while not only_attendee(folder).exercises and time.monotonic() < deadline:
             time.sleep(0.05)
-    assert seen(folder).exercises["where_is"].attempts == 1
+    assert only_attendee(folder).exercises["where_is"].attempts == 1
 
 
 def test_no_page_waits_for_a_room_that_does_not_answer(folder, monkeypatch):
@@ -125,12 +125,12 @@ def test_no_page_waits_for_a_room_that_does_not_answer(folder, monkeypatch):
         assert time.monotonic() - began < 10
 
 
-def test_leaving_a_room_that_is_gone(served, folder):
-    join(served.address, CODE, "ant")
-    served.loop.call_soon_threadsafe(served.server.stop)
+def test_leaving_a_room_that_is_gone(room_server, folder):
+    join(room_server.address, CODE, "ant")
+    room_server.loop.call_soon_threadsafe(room_server.server.stop)
     while True:
         try:
-            socket.create_connection(("127.0.0.1", served.port), 1).close()
+            socket.create_connection(("127.0.0.1", room_server.port), 1).close()
         except OSError:
             break
     assert "It still shows what you had shared" in leave_room()
@@ -155,59 +155,59 @@ def test_an_address_that_is_none_is_refused(folder, address, words):
     assert not report.OWN.exists()
 
 
-def test_what_is_said_where_no_room_is(served, folder, monkeypatch):
+def test_what_is_said_where_no_room_is(room_server, folder, monkeypatch):
     monkeypatch.setattr(connection, "TIMEOUT_S", 1.0)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with pytest.raises(BadRoom, match="nothing answers there as a room does"):
         join(f"http://127.0.0.1:{port}", CODE, "ant")
     with pytest.raises(BadRoom, match="nothing answers there as a room does"):
-        join(served.address.replace("http:", "https:"), CODE, "ant")
+        join(room_server.address.replace("http:", "https:"), CODE, "ant")
     for name in ("", "x" * 41):
         with pytest.raises(BadRoom, match="1 to 40 letters"):
-            join(served.address, CODE, name)
+            join(room_server.address, CODE, name)
     with pytest.raises(BadRoom, match="letters and digits"):
-        join(served.address, 'K7"', "ant")
+        join(room_server.address, 'K7"', "ant")
     assert board.read_board(folder).attendees == []
 
 
-def test_two_rooms_in_one_building(served, folder, tmp_path):
+def test_two_rooms_in_one_building(room_server, folder, tmp_path):
     """The code of another room is refused, and who is in a room stays there."""
-    join(served.address, CODE, "ant")
+    join(room_server.address, CODE, "ant")
     (tmp_path / "other").mkdir()
     other = RoomServer(Room(tmp_path / "other", "AAAAAA"), "127.0.0.1", 0)
     with other, pytest.raises(BadRoom, match="the code is not this room's"):
         join(other.address, CODE, "ant")
     note_verdict("where_is", "solved", "")
-    assert seen(folder).solved == ["where_is"]
+    assert only_attendee(folder).solved == ["where_is"]
     assert list((tmp_path / "other").iterdir()) == []
 
 
 # What the server takes, and what it refuses
 
 
-def test_a_wrong_code_learns_nothing(served, folder):
+def test_a_wrong_code_learns_nothing(room_server, folder):
     """Whatever is asked for, whoever is there, the answer has no body and no name of a program."""
-    assert ask(served, body=news())[0] == 204
+    assert ask(room_server, body=news())[0] == 204
     for method in ("GET", "PUT", "DELETE", "POST"):
         for own in (OWN, "f" * 16):
-            status, body, headers = ask(served, method, own, code="WRONG2", body=b"{")
+            status, body, headers = ask(room_server, method, own, code="WRONG2", body=b"{")
             assert (status, body) == (401, b"") and "Server" not in headers
-    assert ask(served, "GET")[:2] == (405, b""), "nor does the right one read anything"
+    assert ask(room_server, "GET")[:2] == (405, b""), "nor does the right one read anything"
     for path in ("/", "/attendees", f"/attendees/{OWN}/", "/attendees/../.code", "/.code"):
-        assert ask(served, "GET", path=path)[:2] == (404, b"")
-    assert seen(folder).name == "ant"
+        assert ask(room_server, "GET", path=path)[:2] == (404, b"")
+    assert only_attendee(folder).name == "ant"
 
 
-def test_a_code_that_is_guessed_at_a_thousand_a_second(served, folder):
+def test_a_code_that_is_guessed_at_a_thousand_a_second(room_server, folder):
     """After some guesses no code of a stranger counts; who is in the room goes on."""
-    assert ask(served, body=news())[0] == 204
-    answers = [ask(served, own="a" * 16, code=f"{n:06}", body=news())[0] for n in range(100)]
+    assert ask(room_server, body=news())[0] == 204
+    answers = [ask(room_server, own="a" * 16, code=f"{n:06}", body=news())[0] for n in range(100)]
     assert answers[0] == 401 and answers[-1] == 429
-    assert ask(served, own="a" * 16, body=news())[0] == 429, "the right code, by a stranger"
-    assert ask(served, body=news(where_is=1))[0] == 204
-    assert [one.name for one in board.read_board(folder).attendees] == ["ant"]
-    assert served.room.refusal("a" * 16, f"Bearer {CODE}", "another address") == 0
+    assert ask(room_server, own="a" * 16, body=news())[0] == 429, "the right code, by a stranger"
+    assert ask(room_server, body=news(where_is=1))[0] == 204
+    assert [attendee.name for attendee in board.read_board(folder).attendees] == ["ant"]
+    assert room_server.room.refusal("a" * 16, f"Bearer {CODE}", "another address") == 0
 
 
 def test_guesses_are_allowed_again_after_a_while(monkeypatch):
@@ -229,36 +229,38 @@ BAD = {
     "an answer": news().replace(b'"exercises": {}', b'"exercises": {"a b": {}}'),
     "odd state": news(where_is=1).replace(b"not yet", b"def f():"),
     "odd time": news(sent=1e300),
-    "many": news(**{f"e{n}": 1 for n in range(attendee_news.MOST_EXERCISES + 1)}),
+    "many": news(**{f"e{n}": 1 for n in range(attendee_news.MAX_EXERCISES + 1)}),
 }
 
 
 @pytest.mark.parametrize("body", BAD.values(), ids=BAD)
-def test_what_is_not_an_attendee_s_news_is_refused_in_words(served, folder, body):
-    status, said, _ = ask(served, body=body)
+def test_what_is_not_an_attendee_s_news_is_refused_in_words(room_server, folder, body):
+    status, said, _ = ask(room_server, body=body)
     assert status == 400 and said
     assert list(folder.iterdir()) == []
 
 
-def test_what_is_not_in_the_format_is_not_kept(served, folder):
+def test_what_is_not_in_the_format_is_not_kept(room_server, folder):
     body = json.loads(news(where_is=1)) | {"code": "import torch", "file": "secret"}
     body["exercises"]["where_is"] |= {"answer": "def where_is", "advice": "y" * 5000}
-    assert ask(served, body=json.dumps(body).encode())[0] == 204
+    assert ask(room_server, body=json.dumps(body).encode())[0] == 204
     text = (folder / f"{OWN}.json").read_text()
     assert "import" not in text and "secret" not in text and "def" not in text
-    assert len(seen(folder).exercises["where_is"].advice) == attendee_news.LONGEST_ADVICE
+    assert (
+        len(only_attendee(folder).exercises["where_is"].advice) == attendee_news.MAX_ADVICE_LENGTH
+    )
 
 
-def test_more_than_the_largest_news_is_not_even_read(served, folder):
+def test_more_than_the_largest_news_is_not_even_read(room_server, folder):
     with contextlib.suppress(OSError):  # it may hang up
-        assert ask(served, body=b"x" * (attendee_news.MAX_NEWS_BYTES + 1))[0] in (400, 413)
+        assert ask(room_server, body=b"x" * (attendee_news.MAX_NEWS_BYTES + 1))[0] in (400, 413)
     assert list(folder.iterdir()) == []
 
 
-def test_one_attendee_cannot_keep_the_server_busy(served):
-    answers = [ask(served, body=news())[0] for _ in range(300)]
+def test_one_attendee_cannot_keep_the_server_busy(room_server):
+    answers = [ask(room_server, body=news())[0] for _ in range(300)]
     assert answers[0] == 204 and 429 in answers
-    assert ask(served, own="b" * 16, body=news())[0] == 204, "others are not slower for it"
+    assert ask(room_server, own="b" * 16, body=news())[0] == 204, "others are not slower for it"
 
 
 def test_a_room_that_is_full(folder):
@@ -270,40 +272,43 @@ def test_a_room_that_is_full(folder):
             join(running.address, CODE, "late")
 
 
-def test_older_news_that_arrive_last_replace_nothing(served, folder):
+def test_older_news_that_arrive_last_replace_nothing(room_server, folder):
     """Two pages of one attendee send at once."""
-    assert ask(served, body=news(where_is=3, my_indices=1))[0] == 204
-    assert ask(served, body=news(where_is=2))[0] == 204
-    found = seen(folder).exercises
-    assert {name: work.attempts for name, work in found.items()} == {"where_is": 3, "my_indices": 1}
+    assert ask(room_server, body=news(where_is=3, my_indices=1))[0] == 204
+    assert ask(room_server, body=news(where_is=2))[0] == 204
+    result = only_attendee(folder).exercises
+    assert {name: work.attempts for name, work in result.items()} == {
+        "where_is": 3,
+        "my_indices": 1,
+    }
 
 
-def guessing(own: int, now: str, chosen: int = 1) -> bytes:
+def guess_news(own: int, now: str, count: int = 1) -> bytes:
     """What a kernel sends after a click."""
-    told = json.loads(news(f"ant {own}"))
-    guess = {"first": "a", "now": now, "chosen": chosen, "time": told["time"]}
-    return json.dumps(told | {"guesses": {"order_of_greetings": guess}}).encode()
+    message = json.loads(news(f"ant {own}"))
+    guess = {"first": "a", "now": now, "chosen": count, "time": message["time"]}
+    return json.dumps(message | {"guesses": {"order_of_greetings": guess}}).encode()
 
 
-def test_fifty_people_click_at_once_and_again_after_talking(served, folder):
+def test_fifty_people_click_at_once_and_again_after_talking(room_server, folder):
     """The older click of a page arrives last, and counts no more."""
     people = [(n, f"{n:016x}") for n in range(50)]
     with ThreadPoolExecutor(50) as pool:
-        for chosen, letters in ((1, "a"), (3, "abc"), (2, "b")):
-            bodies = [guessing(n, letters[n % len(letters)], chosen) for n, _ in people]
-            sent = [
-                pool.submit(ask, served, own=own, body=body)
+        for count, letters in ((1, "a"), (3, "abc"), (2, "b")):
+            bodies = [guess_news(n, letters[n % len(letters)], count) for n, _ in people]
+            requests = [
+                pool.submit(ask, room_server, own=own, body=body)
                 for (_, own), body in zip(people, bodies, strict=True)
             ]
-            assert {one.result()[0] for one in sent} == {204}
+            assert {request.result()[0] for request in requests} == {204}
     (spread,) = board.read_board(folder).spreads()
     assert spread.counts == [("a", 50, 17), ("b", 0, 17), ("c", 0, 16)]
 
 
 @pytest.mark.parametrize("wrong", [-7200.0, 7200.0])
-def test_a_clock_that_is_two_hours_off_does_not_matter(served, folder, wrong):
-    assert ask(served, body=news(sent=time.time() + wrong, where_is=1))[0] == 204
-    attendee = seen(folder)
+def test_a_clock_that_is_two_hours_off_does_not_matter(room_server, folder, wrong):
+    assert ask(room_server, body=news(sent=time.time() + wrong, where_is=1))[0] == 204
+    attendee = only_attendee(folder)
     for moment in (attendee.time, attendee.exercises["where_is"].time):
         assert abs(moment - time.time()) < 60
 
@@ -316,20 +321,20 @@ def test_the_command_says_where_and_with_which_code(folder):
     serve = ("--serve", "--address", "127.0.0.1", "--port", 0, "--folder", folder, "--once")
     codes = set()
     for _ in range(2):
-        status, said = run("room", *serve)
-        assert status == 0 and "Without --certificate" in said
-        invited = re.search(r'join\("(http://127\.0\.0\.1:\d+)", "(\w{6})", "a name"\)', said)
-        codes.add(invited[2])
-        assert f"&quot;{invited[2]}&quot;" in (folder / "room.html").read_text()
+        status, output = run("room", *serve)
+        assert status == 0 and "Without --certificate" in output
+        match = re.search(r'join\("(http://127\.0\.0\.1:\d+)", "(\w{6})", "a name"\)', output)
+        codes.add(match[2])
+        assert f"&quot;{match[2]}&quot;" in (folder / "room.html").read_text()
     assert len(codes) == 1
     assert (folder / server.CODE_FILE).stat().st_mode & 0o777 == 0o600
 
 
-def test_a_port_that_is_taken_and_an_address_of_another_machine(folder, served):
+def test_a_port_that_is_taken_and_an_address_of_another_machine(folder, room_server):
     here = ("--serve", "--folder", folder, "--once")
-    for where in (("127.0.0.1", served.port), ("203.0.113.5", 0)):
-        status, said = run("room", *here, "--address", where[0], "--port", where[1])
-        assert status == 2 and f"Nothing can listen on {where[0]}, port {where[1]}" in said
+    for where in (("127.0.0.1", room_server.port), ("203.0.113.5", 0)):
+        status, output = run("room", *here, "--address", where[0], "--port", where[1])
+        assert status == 2 and f"Nothing can listen on {where[0]}, port {where[1]}" in output
 
 
 @pytest.mark.parametrize(
@@ -366,8 +371,8 @@ def test_nothing_listens_unless_it_is_asked_for(folder):
         "import psutil; print([c for c in psutil.Process().net_connections('inet')])"
     )
     line = [sys.executable, "-c", code, folder]
-    done = subprocess.run(line, capture_output=True, text=True, check=True)
-    assert done.stdout.splitlines()[-1] == "[]"
+    result = subprocess.run(line, capture_output=True, text=True, check=True)
+    assert result.stdout.splitlines()[-1] == "[]"
 
 
 def test_with_a_certificate_the_traffic_is_encrypted(folder, tmp_path, monkeypatch):
@@ -382,5 +387,5 @@ def test_with_a_certificate_the_traffic_is_encrypted(folder, tmp_path, monkeypat
         with pytest.raises(BadRoom, match=r"certificate is not trusted here.*SSL_CERT_FILE"):
             join(running.address, CODE, "ant")
         monkeypatch.setenv("SSL_CERT_FILE", str(certificate))
-        told = join(running.address, CODE, "ant")
-        assert "unencrypted" not in told and seen(folder).name == "ant"
+        message = join(running.address, CODE, "ant")
+        assert "unencrypted" not in message and only_attendee(folder).name == "ant"

@@ -24,7 +24,7 @@ MEAN = Exercise("mean_over_ranks")
 MARK = "# here"
 RIGHT = f"{MARK}\n{MEAN.solution}"
 WRONG = RIGHT.replace("return", "return 1 +")
-TRIED = sandbox.sandbox.__wrapped__  # not the answer that is kept
+DETECT_SANDBOX = sandbox.sandbox.__wrapped__  # not the answer that is kept
 NONE = sandbox.Sandbox("none", "a test asks for it")
 TRIES = """
 import contextlib, os, pwd, socket
@@ -67,7 +67,11 @@ def judge(kind):
     judge = Judge()
     yield judge
     judge.close()
-    assert [one for one in psutil.process_iter() if sandbox.runs(one) and is_a_strangers(one)] == []
+    assert [
+        process
+        for process in psutil.process_iter()
+        if sandbox.runs(process) and is_a_strangers(process)
+    ] == []
 
 
 def is_a_strangers(process: psutil.Process) -> bool:
@@ -89,18 +93,20 @@ def test_what_a_stranger_can_do(judge, kind, tmp_path):
     precious.write_text("mine")
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        told = {"precious": str(precious), "ours": str(CHECKOUT / "README.md"), "port": port}
-        said = judge(MEAN, WRONG.replace(MARK, TRIES.format(**told))).printed
+        names = {"precious": str(precious), "ours": str(CHECKOUT / "README.md"), "port": port}
+        output = judge(MEAN, WRONG.replace(MARK, TRIES.format(**names))).printed
     if kind == "none":
-        assert "write done" in said and "connect done" in said and precious.read_text() == ""
+        assert "write done" in output and "connect done" in output and precious.read_text() == ""
         return
     assert precious.read_text() == "mine"
     for line in ("delete FileNotFoundError", "write OSError", "connect ConnectionRefusedError"):
-        assert line in said, said
+        assert line in output, output
     home = Path.home().resolve()
-    needed = [one for one in sandbox.needed_folders() if home in one.parents]
-    seen = sorted({one.relative_to(home).parts[0] for one in needed})  # such as Python's folder
-    assert f"home {seen}" in said and "device False" in said
+    folders = [folder for folder in sandbox.needed_folders() if home in folder.parents]
+    entries = sorted(
+        {folder.relative_to(home).parts[0] for folder in folders}
+    )  # such as Python's folder
+    assert f"home {entries}" in output and "device False" in output
 
 
 def test_variables_and_the_home_folder_are_not_ours(judge, monkeypatch):
@@ -108,8 +114,8 @@ def test_variables_and_the_home_folder_are_not_ours(judge, monkeypatch):
     judge.close()
     monkeypatch.setenv("SECRET", "token")
     line = "import os; print(os.listdir(os.path.expanduser('~')), os.environ.get('SECRET'))"
-    said = judge(MEAN, WRONG.replace(MARK, line)).printed
-    assert "None" in said and "token" not in said and ".bashrc" not in said
+    output = judge(MEAN, WRONG.replace(MARK, line)).printed
+    assert "None" in output and "token" not in output and ".bashrc" not in output
 
 
 ENDLESS = {
@@ -128,18 +134,18 @@ def test_limits_of_a_process(judge, code):
 def test_an_attempt_that_takes_too_much_is_stopped(judge, monkeypatch):
     """All its processes together, in number and in memory, and in time; others are judged."""
     with monkeypatch.context() as few:
-        few.setattr(sandbox, "PROCESSES", 40)
+        few.setattr(sandbox, "MAX_PROCESSES", 40)
         forks = (
             "import os, time\nfor _ in range(60):\n    os.fork() or (os.setsid(), time.sleep(60))"
         )
         verdict = judge(MEAN, RIGHT.replace(MARK, f"import os, time\n{forks}\ntime.sleep(60)"))
     assert verdict.kind == NOT_YET and "started more than 40 processes" in rows(verdict)
     assert judge(MEAN, RIGHT).kind == SOLVED
-    judge.apart.memory = 2**20
+    judge.process.memory = 2**20
     assert "used more than 0.0 GiB of memory" in rows(judge(MEAN, RIGHT))
     assert judge(MEAN, RIGHT).kind == SOLVED
     with monkeypatch.context() as soon:
-        soon.setattr(sandbox, "WALL_SECONDS", 0.05)
+        soon.setattr(sandbox, "ANSWER_TIMEOUT_S", 0.05)
         assert "has not ended after 0.05 s" in rows(judge(MEAN, RIGHT))
 
 
@@ -180,7 +186,7 @@ def test_a_machine_without_a_sandbox(tmp_path, monkeypatch, program, why):
         (tmp_path / "bwrap").write_text(f"#!/bin/sh\n{program}\n")
         (tmp_path / "bwrap").chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:/nowhere")
-    assert TRIED() == sandbox.Sandbox("none", why)
+    assert DETECT_SANDBOX() == sandbox.Sandbox("none", why)
 
 
 def test_a_python_behind_several_links_is_found(tmp_path, monkeypatch):

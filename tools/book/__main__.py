@@ -30,14 +30,14 @@ WITH_ERRORS = "book_with_errors"
 
 def main(words: list[str] | None = None) -> int:
     """Build all pages; 1 if a cell failed or a link leads nowhere, 2 for an unknown page."""
-    told = argparse.ArgumentParser(prog="make book", allow_abbrev=False)
-    told.add_argument(
+    parser = argparse.ArgumentParser(prog="make book", allow_abbrev=False)
+    parser.add_argument(
         "--pages", nargs="+", metavar="PAGE", default=[], help="only these: 00 02 ..."
     )
-    told.add_argument("--fresh", action="store_true", help="execute also what has not changed")
-    options = told.parse_args(words)
+    parser.add_argument("--fresh", action="store_true", help="execute also what has not changed")
+    options = parser.parse_args(words)
     try:
-        wanted = find_pages(options.pages)
+        paths = find_pages(options.pages)
     except BadPage as error:
         print(error, file=sys.stderr)
         return 2
@@ -46,13 +46,13 @@ def main(words: list[str] | None = None) -> int:
     for place in places.values():
         restore(place)
     failed: list[str] = []
-    executed = dict(run_all(sorted(set(wanted)), failed, fresh=options.fresh))
+    notebooks = dict(run_all(sorted(set(paths)), failed, fresh=options.fresh))
     BUILD.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="new-book-", dir=BUILD) as folder:
         for name, without in FORMS.items():
             book = Path(folder, name)
             book.mkdir()
-            failed += write_book(book, copy.deepcopy(executed).items(), without_answers=without)
+            failed += write_book(book, copy.deepcopy(notebooks).items(), without_answers=without)
         if failed:
             replace(Path(folder), BUILD / WITH_ERRORS)
         for name in () if failed else FORMS:
@@ -89,29 +89,29 @@ def restore(place: Path) -> None:
 
 def write_book(
     book: Path,
-    executed: Iterable[tuple[str, nbformat.NotebookNode]],
+    notebook_pairs: Iterable[tuple[str, nbformat.NotebookNode]],
     *,
     without_answers: bool,
     notebooks: Path = ROOT / "notebooks",
 ) -> list[str]:
     """Write all files of the book into its folder; return the links that lead nowhere.
 
-    `executed` has each page's stem and notebook, which this changes; their pictures are beside the
-    folder `notebooks`.
+    `notebook_pairs` has each page's stem and notebook, which this changes; their pictures are
+    beside the folder `notebooks`.
     """
-    listed = dict(executed)
+    notebooks_by_stem = dict(notebook_pairs)
     titles: dict[str, str] = {}
     known: dict[str, About] = {}
-    texts, found = {}, []
-    for stem, notebook in listed.items():
+    texts, sections = {}, []
+    for stem, notebook in notebooks_by_stem.items():
         titles[stem], known[stem] = title(notebook), about(stem, notebook)
         answers = mark_answers(notebook) if without_answers else []
-        found += entries(stem, notebook, hidden=[id for ids in answers for id in ids])
-        texts[stem] = fold_answers(page(notebook, notebooks, listed.keys()), answers)
+        sections += entries(stem, notebook, hidden=[id for ids in answers for id in ids])
+        texts[stem] = fold_answers(page(notebook, notebooks, notebooks_by_stem.keys()), answers)
     for stem, text in texts.items():
         (book / f"{stem}.html").write_text(with_contents(text, titles, stem), encoding="utf-8")
     (book / "index.html").write_text(index(titles, known), encoding="utf-8")
-    (book / SCRIPT).write_text(search_index(found), encoding="utf-8")
+    (book / SCRIPT).write_text(search_index(sections), encoding="utf-8")
     return broken_links(book)
 
 

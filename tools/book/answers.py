@@ -6,7 +6,7 @@ import nbformat
 
 from ddp_workbook.page.pages import PREDICT_CALL
 
-LEFT_OUT = ("-hint", "-solution")  # ends of the ids of an exercise's cells
+ANSWER_ID_ENDS = ("-hint", "-solution")  # ends of the ids of an exercise's cells
 BEFORE = ("%%writefile", "show_code(")  # beginnings of cells that show no answer
 FOLD = '<details class="answer"><summary>Show what happens</summary>\n'
 
@@ -18,43 +18,43 @@ def mark_answers(notebook: nbformat.NotebookNode) -> list[list[str]]:
     explains them. If that text goes on to something else, it is cut in two cells. The cell itself
     can be read: the question is about it.
     """
-    notebook.cells = [cell for cell in notebook.cells if not cell.id.endswith(LEFT_OUT)]
-    answers, asked = [], None
+    notebook.cells = [cell for cell in notebook.cells if not cell.id.endswith(ANSWER_ID_ENDS)]
+    answers, answer_ids = [], None
     cells = []
     for cell in notebook.cells:
         if PREDICT_CALL.match(cell.source):
             cells.append(cell)
-            if asked:
-                answers.append(asked)
-            asked = []
-        elif asked is None or cell.cell_type != "markdown":
+            if answer_ids:
+                answers.append(answer_ids)
+            answer_ids = []
+        elif answer_ids is None or cell.cell_type != "markdown":
             cells.append(cell)
-            if asked:
-                asked.append(cell.id)
-            elif asked is not None and not cell.source.startswith(BEFORE):
-                shown = shown_by(cell)
-                cells.append(shown)
-                asked.append(shown.id)
+            if answer_ids:
+                answer_ids.append(cell.id)
+            elif answer_ids is not None and not cell.source.startswith(BEFORE):
+                output_cell = take_outputs(cell)
+                cells.append(output_cell)
+                answer_ids.append(output_cell.id)
         else:
             answer, rest = cut(cell.source)
-            if asked and answer:
+            if answer_ids and answer:
                 own = nbformat.v4.new_markdown_cell(answer, id=f"{cell.id}-answer")
                 cells.append(own)
-                asked.append(own.id)
-                answers.append(asked)
-                asked, cell.source = None, rest
+                answer_ids.append(own.id)
+                answers.append(answer_ids)
+                answer_ids, cell.source = None, rest
             if cell.source:
                 cells.append(cell)
     notebook.cells = cells
-    return answers + ([asked] if asked else [])
+    return answers + ([answer_ids] if answer_ids else [])
 
 
-def shown_by(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
+def take_outputs(cell: nbformat.NotebookNode) -> nbformat.NotebookNode:
     """Take the outputs from the cell, and return a cell that has nothing else."""
-    shown = nbformat.from_dict({**cell, "id": f"{cell.id}-shows", "source": ""})
-    shown.metadata = nbformat.from_dict({"transient": {"remove_source": True}})
+    output_cell = nbformat.from_dict({**cell, "id": f"{cell.id}-shows", "source": ""})
+    output_cell.metadata = nbformat.from_dict({"transient": {"remove_source": True}})
     cell.outputs = []
-    return shown
+    return output_cell
 
 
 def cut(text: str) -> tuple[str, str]:
@@ -63,8 +63,8 @@ def cut(text: str) -> tuple[str, str]:
     A paragraph with a heading is no part of it.
     """
     paragraphs = text.split("\n\n")
-    others = (n for n, one in enumerate(paragraphs) if one.startswith("##"))
-    end = next(others, len(paragraphs))
+    headings = (n for n, paragraph in enumerate(paragraphs) if paragraph.startswith("##"))
+    end = next(headings, len(paragraphs))
     return "\n\n".join(paragraphs[:end]), "\n\n".join(paragraphs[end:])
 
 

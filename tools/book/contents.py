@@ -29,10 +29,10 @@ class About:
 
 def about(stem: str, notebook: nbformat.NotebookNode) -> About:
     """What is known of an executed page; "" for what is not."""
-    made = notebook.metadata.get("book", {})
-    when = made.get("date", "")
+    record = notebook.metadata.get("book", {})
+    when = record.get("date", "")
     day = f"{date.fromisoformat(when):%-d %B %Y}" if when else ""
-    return About(pages.minutes(notebook), sentences().get(stem, ""), day, made.get("machine", ""))
+    return About(pages.minutes(notebook), sentences().get(stem, ""), day, record.get("machine", ""))
 
 
 @cache
@@ -45,7 +45,7 @@ def sentences() -> dict[str, str]:
     return {stem: sentence for stem, sentence in rows}
 
 
-def listed(titles: dict[str, str], here: str = "", known: dict[str, About] | None = None) -> str:
+def page_list(titles: dict[str, str], here: str = "", known: dict[str, About] | None = None) -> str:
     """All pages as a list of links; further pages stand below their chapter's.
 
     With `known`, each has its minutes and its sentence.
@@ -56,7 +56,7 @@ def listed(titles: dict[str, str], here: str = "", known: dict[str, About] | Non
             link(stem, titles[stem], stem == here) + (words(known[stem]) if known else "")
             for stem in stems
         ]
-        further = "".join(f"<li>{one}</li>\n" for one in links[1:])
+        further = "".join(f"<li>{entry}</li>\n" for entry in links[1:])
         items += f"<li>{links[0]}" + (f"\n<ul>\n{further}</ul>" if further else "") + "</li>\n"
     return f"<ul>\n{items}</ul>"
 
@@ -71,15 +71,15 @@ def words(known: About) -> str:
     """The minutes and the sentence below a page's link."""
     sentence = re.sub(r"`(.*?)`", r"<code>\1</code>", html.escape(known.sentence))
     sentence = sentence[:1].upper() + sentence[1:]
-    return f"<br>\n<small>{'. '.join(one for one in (known.minutes, sentence) if one)}</small>"
+    return f"<br>\n<small>{'. '.join(part for part in (known.minutes, sentence) if part)}</small>"
 
 
-def made(known: dict[str, About]) -> str:
+def run_notes(known: dict[str, About]) -> str:
     """When and on which machine the pages were run: a paragraph for each day and machine."""
     runs: dict[tuple[str, str], list[str]] = {}
-    for stem, one in known.items():
-        if one.date:
-            runs.setdefault((one.date, one.machine), []).append(stem)
+    for stem, about_page in known.items():
+        if about_page.date:
+            runs.setdefault((about_page.date, about_page.machine), []).append(stem)
     several = len(runs) > 1
     return "".join(
         f"<p><small>Run on {day}, on {html.escape(machine)}"
@@ -93,7 +93,7 @@ def with_contents(page: str, titles: dict[str, str], stem: str) -> str:
     side = (
         f'<nav class="book-contents" aria-label="Contents"><a href="index.html">{NAME}</a>\n'
         f'{FORM}<details class="book-pages"><summary>All pages</summary>\n'
-        f"{listed(titles, stem)}</details></nav>\n<script>{SCRIPT}</script>\n"
+        f"{page_list(titles, stem)}</details></nav>\n<script>{SCRIPT}</script>\n"
     )
     start = page.index(">", page.index("<body ")) + 1
     page = f"{page[:start]}\n{side}{page[start:]}"
@@ -109,5 +109,5 @@ def index(titles: dict[str, str], known: dict[str, About]) -> str:
         "body { max-width: 40rem; margin: 3rem auto; padding: 0 1rem }</style></head>\n"
         f'<body><main class="book-contents">\n<h1>{NAME}</h1>\n{FORM}'
         "<p><small>Minutes are those for teaching, plus those for exercises.</small></p>\n"
-        f"{listed(titles, known=known)}\n{made(known)}</main>\n</body>\n</html>\n"
+        f"{page_list(titles, known=known)}\n{run_notes(known)}</main>\n</body>\n</html>\n"
     )

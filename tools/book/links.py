@@ -15,14 +15,14 @@ def broken_links(book: Path) -> list[str]:
         name: {html.unescape(place) for place in re.findall(r'\bid="([^"]+)"', text)}
         for name, text in texts.items()
     }
-    broken = []
+    problems = []
     for name, text in texts.items():
         for link in map(html.unescape, re.findall(r'<a\b[^>]*?\bhref="([^"]+)"', text)):
             if link.startswith(OUTSIDE):
                 continue
             page, _, place = unquote(link).partition("#")
             if not (book / (page or name)).is_file():
-                broken.append(f"{name}: there is no file {link}")
+                problems.append(f"{name}: there is no file {link}")
             elif place and place not in places[page or name]:
-                broken.append(f"{name}: there is no place {link}")
-    return broken
+                problems.append(f"{name}: there is no place {link}")
+    return problems

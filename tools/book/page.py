@@ -13,7 +13,7 @@ from ddp_workbook.page import pages
 from manyranks.figures.slider import WIDGET
 
 PAGE_LINK = re.compile(r"\[([^\]]*)\]\((\w+)\.ipynb(#[^)]*)?\)")
-SHOWN_LINK = re.compile(r'(?s)<a href="(\w+)\.ipynb((?:#[^"]*)?"[^>]*>)(.*?)</a>')
+OUTPUT_LINK = re.compile(r'(?s)<a href="(\w+)\.ipynb((?:#[^"]*)?"[^>]*>)(.*?)</a>')
 ELSEWHERE = re.compile(r"\[([^\]]+)\]\(\.\./((?!figs/)[^)]+)\)")  # a file that is not in the book
 NOTE_ID = "note-of-the-book"
 NOTE = (
@@ -41,7 +41,7 @@ def page(
     notebook.cells = [cell for cell in notebook.cells if not PROGRESS.fullmatch(cell.source)]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":  # links to other notebooks become links to pages
-            cell.source = PAGE_LINK.sub(lambda found: of_page(found, here), cell.source)
+            cell.source = PAGE_LINK.sub(lambda match: of_page(match, here), cell.source)
             embed_pictures(cell, folder.parent)
             cell.source = ELSEWHERE.sub(r"\1 (`\2`)", cell.source)
         elif PROGRESS.fullmatch(cell.source.rpartition("\n")[2]):
@@ -64,7 +64,7 @@ def embed_pictures(cell: nbformat.NotebookNode, checkout: Path) -> None:
         data = base64.b64encode((checkout / file).read_bytes()).decode()
         cell.setdefault("attachments", {})[Path(file).name] = {"image/svg+xml": data}
     cell.source = PICTURE.sub(
-        lambda found: f"![{found[1]}](attachment:{Path(found[2]).name})", cell.source
+        lambda match: f"![{match[1]}](attachment:{Path(match[2]).name})", cell.source
     )
 
 
@@ -78,12 +78,12 @@ def mend_output(output: nbformat.NotebookNode, here: Collection[str]) -> None:
     data = output.get("data", {})
     data.pop(WIDGET, None)  # its pictures stand beside it as HTML
 
-    def link(found: re.Match) -> str:
-        known = found[1] in here
-        return f'<a href="{found[1]}.html{found[2]}{found[3]}</a>' if known else found[3]
+    def link(match: re.Match) -> str:
+        known = match[1] in here
+        return f'<a href="{match[1]}.html{match[2]}{match[3]}</a>' if known else match[3]
 
     if "text/html" in data:
-        data["text/html"] = SHOWN_LINK.sub(link, data["text/html"])
+        data["text/html"] = OUTPUT_LINK.sub(link, data["text/html"])
 
 
 def mend_paths(notebook: nbformat.NotebookNode, folder: Path) -> None:

@@ -23,12 +23,12 @@ from tools.book.page import mend_paths
 from tools.check import Graph
 from tools.set_up import ROOT
 
-KEPT = ROOT / "build" / "pages"
-LOADED = "src/ddp_workbook/__init__.py"  # by the first cell of each page
+CACHE = ROOT / "build" / "pages"
+PACKAGE_INIT = "src/ddp_workbook/__init__.py"  # by the first cell of each page
 DATA = ("data", "figs", "job_scripts")  # whose files a page uses if a module names them
 
 
-def executed(path: Path) -> nbformat.NotebookNode:
+def execute_page(path: Path) -> nbformat.NotebookNode:
     """The page with its outputs; players show their stills, because a book has no kernel."""
     notebook = execute(path, env=os.environ | {RECORD: "1"})
     mend_paths(notebook, path.parent)
@@ -36,35 +36,39 @@ def executed(path: Path) -> nbformat.NotebookNode:
 
 
 def run_all(
-    wanted: Sequence[Path], failed: list[str], kept: Path = KEPT, fresh: bool = False
+    paths: Sequence[Path], failed: list[str], cache: Path = CACHE, fresh: bool = False
 ) -> Iterator[tuple[str, nbformat.NotebookNode]]:
     """These pages with their outputs, one after another; their errors are added to `failed`.
 
-    A page whose key is that of its copy in `kept` is not executed, unless `fresh`. A page with
+    A page whose key is that of its copy in `cache` is not executed, unless `fresh`. A page with
     errors is not kept.
     """
     machine, graph = machine_name(), Graph()
-    kept.mkdir(parents=True, exist_ok=True)
+    cache.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder:
         copies = copy_layout(Path(folder))
-        for path in wanted:
-            place, own_key = kept / path.name, key_of(path, graph, machine)
-            if not fresh and (found := kept_page(place, own_key)):
+        for path in paths:
+            place, own_key = cache / path.name, key_of(path, graph, machine)
+            if not fresh and (cached := cached_page(place, own_key)):
                 print(f"  {path.stem}: unchanged", flush=True)
-                yield path.stem, found
+                yield path.stem, cached
                 continue
-            started = time.monotonic()
-            done = executed(copies / path.name)
-            done.metadata["book"] = {"key": own_key, "date": f"{date.today()}", "machine": machine}
-            if wrong := errors(done):
+            start = time.monotonic()
+            notebook = execute_page(copies / path.name)
+            notebook.metadata["book"] = {
+                "key": own_key,
+                "date": f"{date.today()}",
+                "machine": machine,
+            }
+            if wrong := errors(notebook):
                 failed += [f"{path.name}: {error}" for error in wrong]
             else:
-                write_atomically(place, nbformat.writes(done))
-            print(f"  {path.stem}: {time.monotonic() - started:.0f} s", flush=True)
-            yield path.stem, done
+                write_atomically(place, nbformat.writes(notebook))
+            print(f"  {path.stem}: {time.monotonic() - start:.0f} s", flush=True)
+            yield path.stem, notebook
 
 
-def kept_page(place: Path, key: str) -> nbformat.NotebookNode | None:
+def cached_page(place: Path, key: str) -> nbformat.NotebookNode | None:
     """The page that was executed with this key; None if there is none that can be read."""
     try:
         notebook = nbformat.read(place, as_version=4)
@@ -75,15 +79,15 @@ def kept_page(place: Path, key: str) -> nbformat.NotebookNode | None:
 
 def key_of(path: Path, graph: Graph, machine: str) -> str:
     """What the page's outputs depend on, as a hash."""
-    needed = graph.needs([path.relative_to(ROOT).as_posix(), LOADED]) & graph.texts.keys()
-    texts = [graph.texts[one] for one in needed]
+    paths = graph.needs([path.relative_to(ROOT).as_posix(), PACKAGE_INIT]) & graph.texts.keys()
+    texts = [graph.texts[name] for name in paths]
     data = [file for folder in DATA for file in (ROOT / folder).rglob("*") if file.is_file()]
-    needed |= {
+    paths |= {
         file.relative_to(ROOT).as_posix()
         for file in data
         if any(file.name in text for text in texts)
     }
-    hashed = hashlib.sha256(f"{machine} {platform.python_version()}".encode())
-    for one in sorted(needed):
-        hashed.update(one.encode() + (ROOT / one).read_bytes())
-    return hashed.hexdigest()
+    digest = hashlib.sha256(f"{machine} {platform.python_version()}".encode())
+    for name in sorted(paths):
+        digest.update(name.encode() + (ROOT / name).read_bytes())
+    return digest.hexdigest()

@@ -8,7 +8,7 @@ import nbformat
 from tools.book.page import NOTE_ID, PROGRESS, title
 
 SCRIPT = "search.js"
-LONGEST = 20  # results to show
+MAX_RESULTS = 20  # results to show
 FORM = (
     '<form role="search"><input type="search" id="book-search" name="search" '
     'placeholder="Search" aria-label="Search in all pages" autocomplete="off">'
@@ -54,21 +54,21 @@ field.form.addEventListener('submit', event => {
 
 def entries(stem: str, notebook: nbformat.NotebookNode, hidden: list[str]) -> list[dict[str, str]]:
     """The page's texts and programs by section; the cells in `hidden` are left out."""
-    heading, found = title(notebook), []
+    heading, sections = title(notebook), []
     for cell in notebook.cells:
         if cell.id in hidden or cell.id == NOTE_ID or PROGRESS.fullmatch(cell.source):
             continue
         is_text = cell.cell_type == "markdown"
         for part in re.split(r"(?m)^(?=##+ )", cell.source) if is_text else [cell.source]:
-            if is_text and (named := re.match(r"##+ (.*)", part)):
-                heading = named[1].replace("`", "")
+            if is_text and (heading_match := re.match(r"##+ (.*)", part)):
+                heading = heading_match[1].replace("`", "")
             if text := " ".join(part.split()):
                 place = {"page": stem, "title": title(notebook), "cell": cell.id}
-                found.append(place | {"heading": heading, "text": text})
-    return found
+                sections.append(place | {"heading": heading, "text": text})
+    return sections
 
 
-def search_index(found: list[dict[str, str]]) -> str:
+def search_index(sections: list[dict[str, str]]) -> str:
     """The script with all texts in it."""
-    texts = json.dumps(found, ensure_ascii=False).replace("</", "<\\/")
-    return f"const MOST = {LONGEST};\nconst TEXTS = {texts};\n{FINDS}"
+    texts = json.dumps(sections, ensure_ascii=False).replace("</", "<\\/")
+    return f"const MOST = {MAX_RESULTS};\nconst TEXTS = {texts};\n{FINDS}"

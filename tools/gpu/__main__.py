@@ -17,7 +17,7 @@ from rich.table import Table
 
 from ddp_workbook.experiments.one_gpu import FOLDER
 from tools.gpu.parts import parts
-from tools.gpu.running import BUDGET, FAILED, LOGS, OK, Outcome, last_lines, run_all
+from tools.gpu.running import BUDGET_S, FAILED, LOGS, OK, Outcome, last_lines, run_all
 from tools.set_up import ROOT
 
 WIDE = 150  # columns if the output is a file
@@ -29,7 +29,7 @@ Names = Annotated[list[str] | None, typer.Argument(metavar="[PART]...", help="Al
 Budget = Annotated[float, typer.Option(help="Seconds for all parts together.")]
 
 
-def main(names: Names = None, budget: Budget = BUDGET) -> None:
+def main(names: Names = None, budget: Budget = BUDGET_S) -> None:
     """All that one NVIDIA GPU can show: measurements to data/gpu, tests marked gpu1, the pages."""
     if not torch.cuda.is_available():
         sys.exit(NO_GPU.format(version=torch.__version__))
@@ -43,10 +43,10 @@ def main(names: Names = None, budget: Budget = BUDGET) -> None:
         console.width = WIDE
     machine, start = name_of_gpu(), time.monotonic()
     console.print(machine, highlight=False)
-    chosen = [there[name] for name in names or there]
-    outcomes = run_all(chosen, lambda outcome: tell(outcome, console), budget)
+    selection = [there[name] for name in names or there]
+    outcomes = run_all(selection, lambda outcome: print_outcome(outcome, console), budget)
     console.print(table(outcomes, machine))
-    console.print(f"{time.monotonic() - start:.0f} s in all. Measurements: {shown(FOLDER)}")
+    console.print(f"{time.monotonic() - start:.0f} s in all. Measurements: {short_path(FOLDER)}")
     raise typer.Exit(int(any(outcome.state != OK for outcome in outcomes)))
 
 
@@ -56,33 +56,33 @@ def name_of_gpu() -> str:
     Asked in another process: this one must not hold the GPU, which a site may give to one only.
     """
     line = [sys.executable, "-m", "tools.gpu.work", "name"]
-    done = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
-    if done.returncode:
-        sys.exit(f"torch sees an NVIDIA GPU but cannot use it: {done.stderr.splitlines()[-1]}")
-    return done.stdout.splitlines()[-1]
+    result = subprocess.run(line, cwd=ROOT, capture_output=True, text=True)
+    if result.returncode:
+        sys.exit(f"torch sees an NVIDIA GPU but cannot use it: {result.stderr.splitlines()[-1]}")
+    return result.stdout.splitlines()[-1]
 
 
-def tell(outcome: Outcome, console: Console) -> None:
+def print_outcome(outcome: Outcome, console: Console) -> None:
     """One line as soon as a part has ended, and the end of its log if it failed."""
     line = f"{outcome.name}: {outcome.state}, {outcome.seconds:.0f} s. {outcome.reason}".rstrip()
     console.print(escape(line), highlight=False, soft_wrap=True)
     if outcome.state == FAILED:
         for text in last_lines(outcome.name):
             console.print("  " + escape(text), highlight=False, soft_wrap=True)
-        console.print(f"  The whole log: {shown(LOGS)}/{outcome.name}.log", highlight=False)
+        console.print(f"  The whole log: {short_path(LOGS)}/{outcome.name}.log", highlight=False)
 
 
 def table(outcomes: list[Outcome], machine: str) -> Table:
     """Part, seconds, state, reason; the state is in words, its colour only helps."""
-    found = Table("part", "seconds", "", "reason", title=machine, title_justify="left")
+    grid = Table("part", "seconds", "", "reason", title=machine, title_justify="left")
     for outcome in outcomes:
         style = {OK: "green", FAILED: "bold red"}.get(outcome.state, "yellow")
         state = f"[{style}]{outcome.state}[/]"
-        found.add_row(outcome.name, f"{outcome.seconds:.0f}", state, escape(outcome.reason))
-    return found
+        grid.add_row(outcome.name, f"{outcome.seconds:.0f}", state, escape(outcome.reason))
+    return grid
 
 
-def shown(path) -> str:
+def short_path(path) -> str:
     """A path below the checkout, relative to it."""
     return str(path.relative_to(ROOT)) if path.is_relative_to(ROOT) else str(path)
 

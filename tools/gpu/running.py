@@ -17,10 +17,10 @@ from tools.gpu.parts import Part
 from tools.set_up import ROOT
 
 OK, FAILED, SKIPPED = "ok", "failed", "skipped"
-BUDGET = 540.0  # seconds for all parts: a machine is often lent for ten minutes, set-up included
-LEAST = 15.0  # seconds that a part needs to begin: torch and CUDA alone can take ten
+BUDGET_S = 540.0  # seconds for all parts: a machine is often lent for ten minutes, set-up included
+MIN_PART_S = 15.0  # seconds that a part needs to begin: torch and CUDA alone can take ten
 LOGS = ROOT / "build" / "gpu"
-SHOWN = 12  # last lines of a part that failed
+LOG_LINES = 12  # last lines of a part that failed
 # Otherwise NCCL and gloo look for a network, which a single machine may not have.
 LOOPBACK = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
 
@@ -37,30 +37,30 @@ class Outcome:
 
 def run_all(
     parts: Sequence[Part],
-    told: Callable[[Outcome], None],
-    budget: float = BUDGET,
+    report: Callable[[Outcome], None],
+    budget: float = BUDGET_S,
     logs: Path = LOGS,
 ) -> list[Outcome]:
-    """The outcome of each part, in order; `told` is called with each at once.
+    """The outcome of each part, in order; `report` is called with each at once.
 
     A part that fails or takes too long does not stop the others. One that would begin less than
     LEAST seconds before the budget's end is skipped, and so are all after an interrupt.
     """
-    end, outcomes, interrupted = time.monotonic() + budget, [], False
+    end, outcomes, is_interrupted = time.monotonic() + budget, [], False
     for part in parts:
-        left = end - time.monotonic()
-        if interrupted:
+        remaining = end - time.monotonic()
+        if is_interrupted:
             outcome = Outcome(part.name, 0, SKIPPED, "interrupted")
         elif lacking := missing(part):
             outcome = Outcome(part.name, 0, SKIPPED, f"not installed here: {', '.join(lacking)}")
-        elif left < LEAST:
+        elif remaining < MIN_PART_S:
             words = f"no time left of {budget:.0f} s; name it in ARGS= to run it alone"
             outcome = Outcome(part.name, 0, SKIPPED, words)
         else:
-            outcome = run(part, min(part.limit, left), logs)
-            interrupted = outcome.reason == "interrupted"
+            outcome = run(part, min(part.limit, remaining), logs)
+            is_interrupted = outcome.reason == "interrupted"
         outcomes.append(outcome)
-        told(outcome)
+        report(outcome)
     return outcomes
 
 
@@ -85,7 +85,7 @@ def run(part: Part, limit: float, logs: Path = LOGS) -> Outcome:
         )
         try:
             code = process.wait(limit)
-            reason = "" if code == 0 else told_by(log, code)
+            reason = "" if code == 0 else failure_reason(log, code)
         except subprocess.TimeoutExpired:
             reason = f"took more than {limit:.0f} s, and was ended"
         except KeyboardInterrupt:
@@ -102,18 +102,18 @@ def environment() -> dict[str, str]:
     return defaults | loopback | os.environ
 
 
-def told_by(log: Path, code: int) -> str:
+def failure_reason(log: Path, code: int) -> str:
     """The last line that a part wrote, or else how it ended."""
     lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
     last = next((line.strip() for line in reversed(lines) if line.strip()), "")
-    ended = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
-    return f"{ended}: {last}" if last and code < 0 else last or ended
+    ending = f"killed by {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+    return f"{ending}: {last}" if last and code < 0 else last or ending
 
 
 def last_lines(name: str, logs: Path = LOGS) -> list[str]:
     """The end of a part's log."""
     with contextlib.suppress(OSError):
-        return (logs / f"{name}.log").read_text("utf-8", errors="replace").splitlines()[-SHOWN:]
+        return (logs / f"{name}.log").read_text("utf-8", errors="replace").splitlines()[-LOG_LINES:]
     return []
 
 

@@ -28,8 +28,8 @@ def measure(name: str, device: torch.device, folder: Path = one_gpu.FOLDER, **sm
     for case, text in failed.items():
         print(f"\n{case}\n{text}")
     errors = [f"{case}: {text.splitlines()[-1]}" for case, text in failed.items()]
-    others = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
-    return errors[0] + others if errors else ""
+    suffix = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return errors[0] + suffix if errors else ""
 
 
 def page(stem: str) -> str:

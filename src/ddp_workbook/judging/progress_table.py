@@ -83,7 +83,7 @@ class Guesses:
         found = [(one, guesses.load_guess(one.name)) for one in self.asked]
         self.made = [(one, guess) for one, guess in found if guess]
         shown = [
-            guesses.Revealed(one, guess.answer, guess)
+            guesses.RevealedAnswer(one, guess.answer, guess)
             for one, guess in self.made
             if guess.answer is not None
         ]

@@ -20,7 +20,8 @@ UNWRITTEN = (
     "cell again."
 )
 MAGICS = ("ranks", "exercise")
-ASKED = ("hint", "solution", "progress", "predict", "reveal")  # by a reader, not by a program
+# Called by a reader, not by a program
+READER_COMMANDS = ("hint", "solution", "progress", "predict", "reveal")
 
 
 def load_ipython_extension(shell: InteractiveShell) -> None:
@@ -48,7 +49,7 @@ def _explain(
     After a page's imports, an unknown name is the reader's own. Where a reader asks for a hint, the
     advice stands alone.
     """
-    if isinstance(error, NameError) and error.name in ASKED:
+    if isinstance(error, NameError) and error.name in READER_COMMANDS:
         return shell.show_usage_error(UsageError(f"{error.name} is not there yet. {ADVICE}"))
     if isinstance(error, ModuleNotFoundError):
         if (error.name or "").partition(".")[0] == "work":

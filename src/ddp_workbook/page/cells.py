@@ -87,15 +87,15 @@ def run_cell(path: str, bare: bool, text: str | None = None) -> dict[str, str] |
     }
     module.__dict__.update(names)
     exec(compile_cell(path, text), module.__dict__)
-    return shown(module.__dict__.get(VALUE))
+    return mime_bundle(module.__dict__.get(VALUE))
 
 
-def shown(value: object) -> dict[str, str] | None:
+def mime_bundle(value: object) -> dict[str, str] | None:
     """How a notebook would show `value`: its repr, and its HTML if it has one."""
     if value is None:
         return None
     texts = {"text/plain": repr(value)}
     html = getattr(value, "_repr_html_", None)
-    if html is not None and not isinstance(value, type) and isinstance(made := html(), str):
-        texts["text/html"] = made
+    if html is not None and not isinstance(value, type) and isinstance(markup := html(), str):
+        texts["text/html"] = markup
     return texts

@@ -101,17 +101,18 @@ class CodeDiff:
         self.names = (old.name, new.name)
         if old.name == new.name and old.path != new.path:
             self.names = (f"{old.name} ({old.path})", f"{new.name} ({new.path})")
-        imported = imported_definitions(old, new)
-        left_out = {number for lines in imported.values() for number in lines}
-        self.rows = aligned([line for line in old.lines if line.number not in left_out], new.lines)
-        names = ", ".join(reversed(imported))
+        definitions = imported_definitions(old, new)
+        numbers = {number for lines in definitions.values() for number in lines}
+        old_lines = [line for line in old.lines if line.number not in numbers]
+        self.rows = align_lines(old_lines, new.lines)
+        names = ", ".join(reversed(definitions))
         self.note = f"Left out: {names} (imported, or used by what is imported)." if names else ""
 
     @property
     def changed_lines(self) -> int:
         """How many lines of code were added, removed or changed; a changed line counts once."""
-        changed = [(row.old, row.new) for row in self.rows if not row.equal]
-        return sum(any(line and line.code is not None for line in pair) for pair in changed)
+        pairs = [(row.old, row.new) for row in self.rows if not row.equal]
+        return sum(any(line and line.code is not None for line in pair) for pair in pairs)
 
     @property
     def summary(self) -> str:
@@ -190,14 +191,14 @@ def listing(thing: Any) -> Listing:
     if name:
         text, first = definition(text, tree, name)
         tree = parse_source(text)
-    left_out = docstring_lines(tree)
+    docstrings = docstring_lines(tree)
     lines = []
     for number, tokens in enumerate(tokens_of_lines(text, path), start=1):
         line = "".join(word for _, word in tokens)
         code = "".join(word for kind, word in tokens if kind not in Comment).rstrip()
         if not is_python:  # in a job script, #SBATCH is not a comment
             code = line
-        if line.strip() and number not in left_out:
+        if line.strip() and number not in docstrings:
             lines.append(Line(first - 1 + number, line, tokens, code or None))
     return Listing(f"{path.stem}.{name}" if name else path.name, path, tree, lines)
 
@@ -240,14 +241,14 @@ def imported_definitions(old: Listing, new: Listing) -> dict[str, range]:
     imports = [node for node in ast.walk(new.tree) if isinstance(node, ast.ImportFrom)]
     imports = [node for node in imports if (node.module or "").endswith(old.path.stem)]
     names = {alias.name for node in imports for alias in node.names}
-    found = {}
+    line_ranges = {}
     for node in reversed(old.tree.body):  # a function's helpers are above it
         target = getattr(node, "targets", [None])[0]
         name = getattr(node, "name", getattr(target, "id", None))
         if name in names:
-            found[name] = range(node.lineno, (node.end_lineno or node.lineno) + 1)
+            line_ranges[name] = range(node.lineno, (node.end_lineno or node.lineno) + 1)
             names |= {inner.id for inner in ast.walk(node) if isinstance(inner, ast.Name)}
-    return found
+    return line_ranges
 
 
 def tokens_of_lines(text: str, path: Path) -> list[list[tuple[Any, str]]]:
@@ -267,7 +268,7 @@ def tokens_of_lines(text: str, path: Path) -> list[list[tuple[Any, str]]]:
     return lines[:-1]
 
 
-def aligned(old: list[Line], new: list[Line]) -> list[Row]:
+def align_lines(old: list[Line], new: list[Line]) -> list[Row]:
     """The rows in order; lines that differ little share one. A removed comment has none."""
     before_keys, after_keys = (
         [line.text if line.code is None else line.code for line in lines] for lines in (old, new)
@@ -285,10 +286,10 @@ def aligned(old: list[Line], new: list[Line]) -> list[Row]:
 
 def blocks(rows: list[Row]) -> Iterator[list[Row] | str]:
     """Runs of rows to show, and for each run that is left out a line with its length."""
-    changed = [at for at, row in enumerate(rows) if not row.equal]
-    shown = {-1, len(rows), *(at + d for at in changed for d in range(-CONTEXT, CONTEXT + 1))}
-    shown |= {at for at in range(len(rows)) if {at - 1, at + 1} <= shown}  # a gap of one row
-    for show, run in itertools.groupby(enumerate(rows), key=lambda pair: pair[0] in shown):
+    changes = [at for at, row in enumerate(rows) if not row.equal]
+    visible = {-1, len(rows), *(at + d for at in changes for d in range(-CONTEXT, CONTEXT + 1))}
+    visible |= {at for at in range(len(rows)) if {at - 1, at + 1} <= visible}  # a gap of one row
+    for show, run in itertools.groupby(enumerate(rows), key=lambda pair: pair[0] in visible):
         block = [row for _, row in run]
         count = len(block)
         yield block if show else f"… {count} equal {'line' if count == 1 else 'lines'}"
@@ -296,15 +297,16 @@ def blocks(rows: list[Row]) -> Iterator[list[Row] | str]:
 
 def cells(row: Row, side: str) -> str:
     """Number and code of one side; words that the other side does not have are marked."""
-    line, other = (row.old, row.new) if side == "old" else (row.new, row.old)
+    line, counterpart = (row.old, row.new) if side == "old" else (row.new, row.old)
     if line is None:
         return '<td class="number absent"></td><td class="absent"></td>'
     sign, kind = (MINUS, "removed") if side == "old" else ("+", "added")
     if row.equal:
         sign, kind = " ", "equal"
-    others = other.tokens if other and not row.equal else line.tokens
+    other_tokens = counterpart.tokens if counterpart and not row.equal else line.tokens
     html = ""
-    for what, start, stop, *_ in difflib.SequenceMatcher(None, line.tokens, others).get_opcodes():
+    matcher = difflib.SequenceMatcher(None, line.tokens, other_tokens)
+    for what, start, stop, *_ in matcher.get_opcodes():
         if words := pygments.format(line.tokens[start:stop], FORMATTER).rstrip("\n"):
             html += words if what == "equal" else f"<mark>{words}</mark>"
     indent = len(line.text) - len(line.text.lstrip())  # where a wrapped line continues

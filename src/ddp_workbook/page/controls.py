@@ -21,11 +21,11 @@ def slider(label: str, options: Iterable, value: Any = None) -> ipywidgets.Selec
     The arrow keys move it. A value counts when the handle is let go. The label ends with the unit:
     "bucket limit, MB". Raises ControlRefused for no options, or a value that is none of them.
     """
-    made = ipywidgets.SelectionSlider(
-        continuous_update=False, layout=SLIDER, **_asked(label, options, value)
+    widget = ipywidgets.SelectionSlider(
+        continuous_update=False, layout=SLIDER, **_widget_options(label, options, value)
     )
-    made.add_class("ddpw-slider")
-    return made
+    widget.add_class("ddpw-slider")
+    return widget
 
 
 def choice(label: str, options: Iterable, value: Any = None) -> ipywidgets.RadioButtons:
@@ -35,7 +35,7 @@ def choice(label: str, options: Iterable, value: Any = None) -> ipywidgets.Radio
     Raises ControlRefused as `slider` does.
     """
     return ipywidgets.RadioButtons(
-        orientation="horizontal", layout={"width": "auto"}, **_asked(label, options, value)
+        orientation="horizontal", layout={"width": "auto"}, **_widget_options(label, options, value)
     )
 
 
@@ -52,26 +52,26 @@ def button(words: str) -> ipywidgets.Button:
 
 def field(label: str, unit: str = "") -> ipywidgets.Text:
     """A field for a number; it counts when Enter is pressed, or when the field is left."""
-    named = f"{label}, {unit}" if unit else label
+    description = f"{label}, {unit}" if unit else label
     placeholder = "a number, then Enter"
     return ipywidgets.Text(
-        description=named, placeholder=placeholder, continuous_update=False, style=WIDE
+        description=description, placeholder=placeholder, continuous_update=False, style=WIDE
     )
 
 
-def control(name: str, given: Any) -> ipywidgets.ValueWidget:
+def control(name: str, setting: Any) -> ipywidgets.ValueWidget:
     """The control for a parameter: a widget as it is, True or False a switch, values a slider."""
-    if isinstance(given, ipywidgets.ValueWidget):
-        return given
+    if isinstance(setting, ipywidgets.ValueWidget):
+        return setting
     label = name.replace("_", " ")
-    if isinstance(given, bool):
-        return switch(label, given)
-    if isinstance(given, Iterable) and not isinstance(given, str):
-        options = list(given)
-        words = any(isinstance(one, str) for one in options)
+    if isinstance(setting, bool):
+        return switch(label, setting)
+    if isinstance(setting, Iterable) and not isinstance(setting, str):
+        options = list(setting)
+        words = any(isinstance(option, str) for option in options)
         return choice(label, options) if words else slider(label, options)
     raise ControlRefused(
-        f"{name}={given!r} is no control. Give it slider(label, values), choice(label, words) or "
+        f"{name}={setting!r} is no control. Give it slider(label, values), choice(label, words) or "
         f"switch(label, on), or a list of values."
     )
 
@@ -83,13 +83,15 @@ def text_of(value: Any) -> str:
     return f"{value:,}" if isinstance(value, int) else str(value)
 
 
-def _asked(label: str, options: Iterable, value: Any) -> dict[str, Any]:
+def _widget_options(label: str, options: Iterable, value: Any) -> dict[str, Any]:
     values = list(options)
     if not values:
         raise ControlRefused(f"{label!r} has no values to choose from.")
     if value is not None and value not in values:
-        shown = ", ".join(map(text_of, values))
-        raise ControlRefused(f"{label!r} cannot start at {value!r}: its values are {shown}.")
-    named = [(text_of(one), one) for one in values]
+        allowed_values = ", ".join(map(text_of, values))
+        raise ControlRefused(
+            f"{label!r} cannot start at {value!r}: its values are {allowed_values}."
+        )
+    pairs = [(text_of(option), option) for option in values]
     start = values[0] if value is None else value
-    return {"options": named, "value": start, "description": label, "style": WIDE}
+    return {"options": pairs, "value": start, "description": label, "style": WIDE}

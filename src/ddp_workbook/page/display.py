@@ -28,8 +28,8 @@ def show_frames(formatter: DisplayFormatter) -> None:
 
 def frame_as_html(frame: pd.DataFrame) -> str | None:
     """pandas' own table, without headers that are empty: screen readers stumble over them."""
-    shown = frame._repr_html_()
-    return shown and without_empty_headers(shown)
+    table = frame._repr_html_()
+    return table and without_empty_headers(table)
 
 
 def without_empty_headers(table: str) -> str:
@@ -40,11 +40,11 @@ def without_empty_headers(table: str) -> str:
 class RankValues:
     """One value for each rank, as `run_cell` returned it: by MIME type, or None."""
 
-    def __init__(self, shown: list[dict[str, str] | None]):
-        self.shown = shown
+    def __init__(self, values: list[dict[str, str] | None]):
+        self.values = values
 
     def _repr_html_(self) -> str:
-        boxes = "".join(self._box(rank, value) for rank, value in enumerate(self.shown))
+        boxes = "".join(self._box(rank, value) for rank, value in enumerate(self.values))
         # Not a <dl>: JupyterLab floats its parts.
         return f'<div role="list" style="{ROW}">{boxes}</div>'
 
@@ -59,7 +59,7 @@ class RankValues:
         )
 
     def __repr__(self) -> str:
-        texts = [value["text/plain"] if value else "None" for value in self.shown]
+        texts = [value["text/plain"] if value else "None" for value in self.values]
         return "\n".join(
             f"rank {rank}: " + text.replace("\n", "\n" + " " * len(f"rank {rank}: "))
             for rank, text in enumerate(texts)
@@ -90,7 +90,7 @@ class TextTable(Styler):
             table.add_column(Text(str(name)), overflow="fold")
         for row in self.data.itertuples(index=False):
             # As the table of a page shows it.
-            cells = (f"{one:.6f}" if isinstance(one, float) else str(one) for one in row)
+            cells = (f"{value:.6f}" if isinstance(value, float) else str(value) for value in row)
             table.add_row(*map(Text, cells))
         lines = io.StringIO()
         width = shutil.get_terminal_size((100, 24)).columns
@@ -104,7 +104,7 @@ def text_table(frame: pd.DataFrame) -> TextTable:
 
     Screen readers stumble over an empty header cell, which an index would have.
     """
-    left = {"text-align": "left", "white-space": "normal", "vertical-align": "top"}
+    cell_style = {"text-align": "left", "white-space": "normal", "vertical-align": "top"}
     headers = [{"selector": "th", "props": [("text-align", "left")]}]
-    table = TextTable(frame).hide(axis="index").set_properties(**left)
+    table = TextTable(frame).hide(axis="index").set_properties(**cell_style)
     return table.set_table_styles(headers)

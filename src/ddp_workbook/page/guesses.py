@@ -16,8 +16,8 @@ from manyranks.files import temporary_folder, temporary_folders, write_atomicall
 
 FOLDER = Path("work") / "predictions"
 CORRECTION_S = 5.0  # seconds in which another choice corrects a slip, and is no second thought
-ANSWERED: dict[str, Answer] = {}  # what this kernel has shown, also to those who made no guess
-IN_SIGHT: weakref.WeakSet[Any] = weakref.WeakSet()  # widgets that are told when an answer is shown
+KNOWN_ANSWERS: dict[str, Answer] = {}  # what this kernel has shown, also to those who made no guess
+VISIBLE_WIDGETS: weakref.WeakSet[Any] = weakref.WeakSet()  # told when an answer is shown
 TOO_LATE = "The answer has been shown, so it is too late for a guess."
 NOT_KEPT = "It is kept until this kernel ends: {folder} cannot be written."
 
@@ -35,12 +35,12 @@ class Guess:
     answer: Answer | None = None
 
 
-def save_guess(question: Question, given: object) -> str:
+def save_guess(question: Question, response: object) -> str:
     """Keep a guess and tell the room, if one was joined; what a reader should know, else "".
 
     Raises QuestionError for what is no answer to the question.
     """
-    name, answer = question.name, question.answer(given)
+    name, answer = question.name, question.answer(response)
     before = load_guess(name)
     if is_answered(name, before):
         return "" if before and before.now == answer else TOO_LATE
@@ -59,25 +59,25 @@ def save_guess(question: Question, given: object) -> str:
 
 def is_answered(name: str, guess: Guess | None) -> bool:
     """Whether the answer was shown: by this kernel, or, after the guess, by an earlier one."""
-    return name in ANSWERED or (guess is not None and guess.answer is not None)
+    return name in KNOWN_ANSWERS or (guess is not None and guess.answer is not None)
 
 
-def settle(question: Question, answer: Answer | None) -> Revealed:
+def settle(question: Question, answer: Answer | None) -> RevealedAnswer:
     """Note that this answer was shown; it is the one of the table if None."""
     answer = question.answer(question.right if answer is None else answer)
-    ANSWERED[question.name] = answer
+    KNOWN_ANSWERS[question.name] = answer
     guess = load_guess(question.name)
     if guess and guess.answer != answer:
         guess = replace(guess, answer=answer)
         write_guess(question.name, guess)
-    for asked in set(IN_SIGHT):
-        if asked.question == question:
-            asked.show()
-    return Revealed(question, answer, guess)
+    for widget in set(VISIBLE_WIDGETS):
+        if widget.question == question:
+            widget.show()
+    return RevealedAnswer(question, answer, guess)
 
 
 @dataclass(frozen=True)
-class Revealed:
+class RevealedAnswer:
     """Guess, answer and one sentence, as a page shows them."""
 
     question: Question
@@ -90,10 +90,10 @@ class Revealed:
         it_was = self.question.words(self.answer)
         if self.guess is None:
             return f"You made no guess. The answer: {it_was}."
-        expected = self.question.words(self.guess.now)
+        guess_words = self.question.words(self.guess.now)
         if self.question.agrees(self.guess.now, self.answer):
             return f"You expected it: {it_was}."
-        return f"You expected: {expected}. It was: {it_was}."
+        return f"You expected: {guess_words}. It was: {it_was}."
 
     @property
     def is_surprise(self) -> bool:

@@ -9,7 +9,7 @@ from ddp_workbook.page.controls import button
 from ddp_workbook.page.play import Play, RunResult, as_html
 from manyranks.figures.style import style
 
-FRAME = 0.3  # seconds from picture to picture
+FRAME_S = 0.3  # seconds from picture to picture
 
 
 class LivePlayer(Play):
@@ -30,28 +30,28 @@ class LivePlayer(Play):
     ) -> None:
         super().__init__(run, draw, None, controls, stills)
         self.frame = frame
-        for words, pressed in buttons.items():
-            made = button(words)
-            made.on_click(lambda _, pressed=pressed: pressed(self))
-            self.buttons.append(made)
+        for words, on_press in buttons.items():
+            widget = button(words)
+            widget.on_click(lambda _, on_press=on_press: on_press(self))
+            self.buttons.append(widget)
 
     def _run(self, values: dict, output: io.StringIO, stop: threading.Event | None) -> Any:
         return self.run(output=output, cancelled=stop, **values)
 
     def answer_to(self, values: dict[str, Any], stop: threading.Event | None = None) -> RunResult:
         """Run with these values; meanwhile the page shows how far it is."""
-        ended = threading.Event()
-        moving = threading.Thread(target=self._move, args=(ended,), daemon=True)
+        end = threading.Event()
+        moving = threading.Thread(target=self._move, args=(end,), daemon=True)
         moving.start()
         try:
             return super().answer_to(values, stop)
         finally:
-            ended.set()
+            end.set()
             moving.join()
 
-    def _move(self, ended: threading.Event) -> None:
-        while not ended.wait(FRAME):
+    def _move(self, end: threading.Event) -> None:
+        while not end.wait(FRAME_S):
             with style():
-                drawn = self.frame()
-                if drawn is not None and not ended.is_set():
-                    self.shown.value = as_html(drawn)
+                picture = self.frame()
+                if picture is not None and not end.is_set():
+                    self.display.value = as_html(picture)

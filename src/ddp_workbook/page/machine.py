@@ -50,7 +50,9 @@ def machine_name(*, gpus: bool = True) -> str:
     """
     here = machine()
     cores = f"{here['cores']} core{'s' if here['cores'] != 1 else ''} of {here['cpu']}"
-    return ", ".join([*(_counted(here["gpus"]) if gpus else []), cores, f"torch {here['torch']}"])
+    return ", ".join(
+        [*(_with_counts(here["gpus"]) if gpus else []), cores, f"torch {here['torch']}"]
+    )
 
 
 def machine_table() -> TextTable:
@@ -78,14 +80,14 @@ def _cpu_name() -> str:
     lines = read_text(Path("/proc/cpuinfo")).splitlines()
     names = [line.split(":", 1)[1].strip() for line in lines if line.startswith("model name")]
     if not names and sys.platform == "darwin":
-        done = subprocess.run(
+        result = subprocess.run(
             ["sysctl", "-n", "machdep.cpu.brand_string"],
             check=False,
             capture_output=True,
             text=True,
             stdin=subprocess.DEVNULL,
         )
-        names = [done.stdout.strip()]
+        names = [result.stdout.strip()]
     # On Arm, Linux gives no model name: then only the architecture is known.
     return next(filter(None, names), platform.processor() or platform.machine())
 
@@ -121,10 +123,10 @@ def _memory_meaning(gib: float) -> str:
 
 def _gpus_here(here: dict) -> str:
     names = here["gpus"] or (["Apple GPU (MPS)"] if here["mps"] else [])
-    return ", ".join(_counted(names)) or "none"
+    return ", ".join(_with_counts(names)) or "none"
 
 
-def _counted(names: list[str]) -> list[str]:
+def _with_counts(names: list[str]) -> list[str]:
     return [f"{names.count(name)} x {name}" for name in dict.fromkeys(names)]
 
 

@@ -28,13 +28,13 @@ def in_order(stem: str) -> tuple[str, bool, str]:
 
 def all_pages() -> list[Path]:
     """The notebooks of this checkout, in their order. Raises BadPage if there are none."""
-    found = sorted(FOLDER.glob("*.ipynb"), key=lambda path: in_order(path.stem))
-    if not found:
+    paths = sorted(FOLDER.glob("*.ipynb"), key=lambda path: in_order(path.stem))
+    if not paths:
         raise BadPage(
             f"There are no notebooks in {FOLDER}. The workbook is used from its own folder, which "
             "`git clone` makes: set it up there, with `make setup`."
         )
-    return found
+    return paths
 
 
 def find_pages(names: Sequence[str], among: list[Path] | None = None) -> list[Path]:
@@ -49,15 +49,15 @@ def find_pages(names: Sequence[str], among: list[Path] | None = None) -> list[Pa
 
 
 def _find(name: str, pages: list[Path]) -> Path:
-    wanted = Path(name).name.removesuffix(".ipynb")
+    key = Path(name).name.removesuffix(".ipynb")
     for page in pages:
         core = FURTHER not in page.stem
-        if wanted in (page.stem, page.stem[3:]) or (core and wanted == page.stem[:2]):
+        if key in (page.stem, page.stem[3:]) or (core and key == page.stem[:2]):
             return page
     stems = [page.stem for page in pages]
-    near = difflib.get_close_matches(wanted, [*stems, *(stem[3:] for stem in stems)], 1, 0.5)
-    meant = f" Did you mean {near[0]}?" if near else ""
-    raise BadPage(f"There is no page called {name!r}.{meant}\nThere are: {', '.join(stems)}.")
+    near = difflib.get_close_matches(key, [*stems, *(stem[3:] for stem in stems)], 1, 0.5)
+    suggestion = f" Did you mean {near[0]}?" if near else ""
+    raise BadPage(f"There is no page called {name!r}.{suggestion}\nThere are: {', '.join(stems)}.")
 
 
 def page_of(exercise: str) -> Path:
@@ -138,15 +138,15 @@ def title(notebook: dict) -> str:
 
 def minutes(notebook: dict) -> str:
     """ "16 + 22 min", as the page states them for teaching and exercises; "" if it states none."""
-    found = STATED.search(source(notebook["cells"][0]))
-    return f"{found[1]} + {found[2]} min" if found else ""
+    match = STATED.search(source(notebook["cells"][0]))
+    return f"{match[1]} + {match[2]} min" if match else ""
 
 
 def exercises(notebook: dict) -> list[tuple[str, dict]]:
     """(name, cell) of each exercise on the page."""
     code = [cell for cell in notebook["cells"] if cell["cell_type"] == "code"]
-    found = [(EXERCISE.match(source(cell)), cell) for cell in code]
-    return [(match[1], cell) for match, cell in found if match]
+    matches = [(EXERCISE.match(source(cell)), cell) for cell in code]
+    return [(match[1], cell) for match, cell in matches if match]
 
 
 def fill(cell: dict, name: str, code: str) -> None:

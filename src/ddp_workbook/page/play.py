@@ -31,7 +31,7 @@ from manyranks.launcher.launch import run_ranks
 
 RECORD = "DDP_WORKBOOK_STILLS"  # set by whoever makes pages to read: they have no kernel to ask
 TIMEOUT_S = 60.0  # seconds until a run is given up for which nothing proves that it hangs
-MOST_LINES = 20  # printed lines that are shown
+MAX_LINES = 20  # printed lines that are shown
 ROW = ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0.2em 2em")
 REPORT = "border-left:4px solid #c30c45; padding-left:0.6em; white-space:pre-wrap; margin:0.3em 0"
 EARLIER = (
@@ -54,7 +54,7 @@ class RunResult:
     picture: str = ""
     words: str = ""  # the picture's alternative text
     error: BaseException | None = None
-    printed: str = ""
+    output: str = ""
 
     def report(self) -> str:
         """The error as HTML, "" if there is none; then the printed lines."""
@@ -62,8 +62,8 @@ class RunResult:
         if self.error:
             text = html.escape(error_text(self.error))
             parts.append(f'<pre role="alert" style="{REPORT}">{text}</pre>')
-        if self.printed:
-            parts.append(f"<pre>{html.escape(shortened(self.printed))}</pre>")
+        if self.output:
+            parts.append(f"<pre>{html.escape(first_lines(self.output))}</pre>")
         return "".join(parts)
 
 
@@ -83,29 +83,29 @@ class Play:
         self.ranks = ranks
         if not (ranks is None or isinstance(ranks, int) or callable(ranks)):  # the first control
             controls = {"ranks": ranks, **controls}
-        self.controls = {name: control(name, given) for name, given in controls.items()}
+        self.controls = {name: control(name, setting) for name, setting in controls.items()}
         self.buttons: list[ipywidgets.Button] = []
-        self.status, self.shown = ipywidgets.HTML(), ipywidgets.HTML()
+        self.status, self.display = ipywidgets.HTML(), ipywidgets.HTML()
         self.answer = RunResult()
         self._lock, self._stop = threading.Lock(), threading.Event()
-        self._wanted: dict[str, Any] | None = None
+        self._next_values: dict[str, Any] | None = None
         self._thread: threading.Thread | None = None
-        for one in self.controls.values():
-            one.observe(self._changed, names="value")
+        for widget in self.controls.values():
+            widget.observe(self._on_change, names="value")
         PLAYERS.add(self)
 
     @property
     def values(self) -> dict[str, Any]:
         """What the controls say now."""
-        chosen = {name: one.value for name, one in self.controls.items()}
-        return self.with_ranks(chosen)
+        values = {name: widget.value for name, widget in self.controls.items()}
+        return self.with_ranks(values)
 
-    def with_ranks(self, chosen: Mapping[str, Any]) -> dict[str, Any]:
+    def with_ranks(self, values: Mapping[str, Any]) -> dict[str, Any]:
         """These values, with the number of ranks."""
         if callable(self.ranks):
-            return {"ranks": self.ranks(**chosen), **chosen}
-        fixed = {"ranks": self.ranks} if isinstance(self.ranks, int) else {}
-        return {**fixed, **chosen}
+            return {"ranks": self.ranks(**values), **values}
+        ranks = {"ranks": self.ranks} if isinstance(self.ranks, int) else {}
+        return {**ranks, **values}
 
     def first(self) -> None:
         """Run once with the first values; raises what the run raises."""
@@ -131,13 +131,13 @@ class Play:
 
     def start(self) -> None:
         """Run with the values of the controls; what runs now is stopped."""
-        self._changed()
+        self._on_change()
 
-    def _changed(self, _change: object = None) -> None:
+    def _on_change(self, _change: object = None) -> None:
         stop_on_interrupt()
         with self._lock:
             self._stop.set()  # what runs now is out of date
-            self._wanted, self._stop = self.values, threading.Event()
+            self._next_values, self._stop = self.values, threading.Event()
             if self._thread is None:
                 self._thread = threading.Thread(target=self._work, name="play", daemon=True)
                 self._thread.start()
@@ -145,30 +145,30 @@ class Play:
     def _work(self) -> None:
         while True:
             with self._lock:
-                values, self._wanted, stop = self._wanted, None, self._stop
+                values, self._next_values, stop = self._next_values, None, self._stop
                 if values is None:
                     self._thread = None
                     return
             self.status.value = self._status(values)
             if self.meanwhile:
                 with style():
-                    self.shown.value = as_html(self.meanwhile(**values))
+                    self.display.value = as_html(self.meanwhile(**values))
             answer = self.answer_to(values, stop)
-            if self._wanted is None:
+            if self._next_values is None:
                 self._show(values, answer)
 
     def answer_to(self, values: dict[str, Any], stop: threading.Event | None = None) -> RunResult:
         """Run with these values and draw what came back."""
-        answer, output, begun = RunResult(), io.StringIO(), time.perf_counter()
+        answer, output, start = RunResult(), io.StringIO(), time.perf_counter()
         try:
             results = self._run(dict(values), output, stop)
-            answer.seconds = time.perf_counter() - begun
+            answer.seconds = time.perf_counter() - start
             with style():
-                drawn = self.draw(results, **values)
-                answer.picture, answer.words = as_html(drawn), repr(drawn)
+                drawing = self.draw(results, **values)
+                answer.picture, answer.words = as_html(drawing), repr(drawing)
         except (Exception, KeyboardInterrupt) as error:
             answer.error = error
-        answer.printed = COLOURS.sub("", output.getvalue())
+        answer.output = COLOURS.sub("", output.getvalue())
         return answer
 
     def _run(self, values: dict, output: io.StringIO, stop: threading.Event | None) -> Any:
@@ -199,44 +199,44 @@ class Play:
         picture = answer.picture
         if answer.error and picture:
             picture = EARLIER.format(picture)
-        self.shown.value = answer.report() + picture
+        self.display.value = answer.report() + picture
 
     def _status(self, values: Mapping[str, Any], answer: RunResult | None = None) -> str:
         ranks = values.get("ranks")
-        who = "" if ranks is None else f"{ranks} rank{'s' * (ranks != 1)}"
+        rank_count = "" if ranks is None else f"{ranks} rank{'s' * (ranks != 1)}"
         if answer is None:
-            words = f"{who or 'computing'} …"
+            words = f"{rank_count or 'computing'} …"
         elif answer.error:
             words = "stopped: see below"
         else:
-            words = f"{who} answered in {answer.seconds:.2f} s" if who else ""
+            words = f"{rank_count} answered in {answer.seconds:.2f} s" if rank_count else ""
         return f'{STYLE}<div role="status" style="font-size:90%">{words}&nbsp;</div>'
 
-    def _recorded(self) -> str:
+    def _still_player(self) -> str:
         """A player of the first picture and the stills, each from a run of its own."""
-        first, varied = (
-            {name: one.value for name, one in self.controls.items()},
+        first, varying = (
+            {name: widget.value for name, widget in self.controls.items()},
             {name for still in self.stills for name in still},
         )
         frames = []
         for still in ({}, *self.stills):
             values = self.with_ranks({**first, **still})
             answer = self.answer_to(values) if still else self.answer
-            label = ", ".join(text_of(values[name]) for name in values if name in varied)
+            label = ", ".join(text_of(values[name]) for name in values if name in varying)
             frames.append((label, answer.report() + answer.picture))
-        about = [one.description for name, one in self.controls.items() if name in varied]
+        about = [widget.description for name, widget in self.controls.items() if name in varying]
         return player(frames, ", ".join(about), (0, -1))
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         controls = ipywidgets.Box([*self.controls.values(), *self.buttons], layout=ROW)
-        box = ipywidgets.VBox([controls, self.status, self.shown])
-        recorded = self.stills and os.environ.get(RECORD)
-        still = self._recorded() if recorded else self.answer.report() + self.answer.picture
+        box = ipywidgets.VBox([controls, self.status, self.display])
+        wants_stills = self.stills and os.environ.get(RECORD)
+        still = self._still_player() if wants_stills else self.answer.report() + self.answer.picture
         return dict(box._repr_mimebundle_()) | {"text/html": still, "text/plain": repr(self)}
 
     def __repr__(self) -> str:
-        chosen = ", ".join(f"{name}: {text_of(value)}" for name, value in self.values.items())
-        return f"{chosen}\n{self.answer.words}"
+        settings = ", ".join(f"{name}: {text_of(value)}" for name, value in self.values.items())
+        return f"{settings}\n{self.answer.words}"
 
 
 def play(
@@ -286,18 +286,18 @@ def play(
     `stills` are values to show where no kernel is, such as [{"late": 0.5}], the most telling last.
     Raises what the first run raises, as `launch` does, and ControlRefused for an unusable control.
     """
-    made = Play(run, draw, ranks, controls, stills, meanwhile)
-    made.first()
-    return made
+    widget = Play(run, draw, ranks, controls, stills, meanwhile)
+    widget.first()
+    return widget
 
 
-def as_html(drawn: Any) -> str:
+def as_html(drawing: Any) -> str:
     """What `draw` returned, as HTML."""
-    if hasattr(drawn, "savefig"):
-        titles = [axes.get_title(where) for axes in drawn.axes for where in SIDES]
-        drawn = Picture(drawn, "; ".join(filter(None, titles)) or "a figure without a title")
-    found = getattr(drawn, "_repr_html_", lambda: None)()
-    return found or f"<pre>{html.escape(repr(drawn))}</pre>"
+    if hasattr(drawing, "savefig"):
+        titles = [axes.get_title(where) for axes in drawing.axes for where in SIDES]
+        drawing = Picture(drawing, "; ".join(filter(None, titles)) or "a figure without a title")
+    markup = getattr(drawing, "_repr_html_", lambda: None)()
+    return markup or f"<pre>{html.escape(repr(drawing))}</pre>"
 
 
 def error_text(error: BaseException) -> str:
@@ -309,11 +309,11 @@ def error_text(error: BaseException) -> str:
     return "".join(traceback.format_exception(error, limit=-2)).rstrip()
 
 
-def shortened(printed: str) -> str:
+def first_lines(output: str) -> str:
     """The first lines of what the ranks printed, and how many more there are."""
-    lines = printed.splitlines()
-    more = [f"… and {len(lines) - MOST_LINES:,} more lines"] if len(lines) > MOST_LINES else []
-    return "\n".join([*lines[:MOST_LINES], *more])
+    lines = output.splitlines()
+    more = [f"… and {len(lines) - MAX_LINES:,} more lines"] if len(lines) > MAX_LINES else []
+    return "\n".join([*lines[:MAX_LINES], *more])
 
 
 # Interrupts
@@ -334,5 +334,5 @@ def _listen() -> None:
 
 def stop_all() -> None:
     """Stop what all players run."""
-    for one in set(PLAYERS):
-        one.stop()
+    for widget in set(PLAYERS):
+        widget.stop()

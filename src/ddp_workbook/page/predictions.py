@@ -20,10 +20,10 @@ def predict(name: str, guess: object = None) -> QuestionWidget:
     """
     from ddp_workbook.page.question_widget import QuestionWidget  # late: ranks import this, too
 
-    asked = QuestionWidget(find(name))
+    widget = QuestionWidget(find(name))
     if guess is not None:
-        asked.take(guess)
-    return asked
+        widget.take(guess)
+    return widget
 
 
 def reveal(name: str, shown: Any = None) -> None:

@@ -7,10 +7,10 @@ import ipywidgets
 
 from ddp_workbook.page.controls import button, field
 from ddp_workbook.page.guesses import (
-    IN_SIGHT,
     TOO_LATE,
+    VISIBLE_WIDGETS,
     Guess,
-    Revealed,
+    RevealedAnswer,
     is_answered,
     load_guess,
     save_guess,
@@ -31,23 +31,23 @@ class QuestionWidget:
             for letter, choice in zip(question.letters, question.choices, strict=True)
         }
         self.field = None if question.choices else field("your guess", question.unit)
-        for letter, one in self.buttons.items():
-            one.on_click(partial(self._clicked, letter))
+        for letter, choice_button in self.buttons.items():
+            choice_button.on_click(partial(self._on_click, letter))
         if self.field:
-            self.field.observe(self._typed, names="value")
+            self.field.observe(self._on_text, names="value")
         self.status = ipywidgets.HTML()
         self.show()
-        IN_SIGHT.add(self)
+        VISIBLE_WIDGETS.add(self)
 
-    def take(self, given: object) -> None:
+    def take(self, guess: object) -> None:
         """Keep this guess. Raises QuestionError for what is no answer."""
-        self.notice = save_guess(self.question, given)
+        self.notice = save_guess(self.question, guess)
         self.show()
 
-    def _clicked(self, letter: str, _button: object) -> None:
+    def _on_click(self, letter: str, _button: object) -> None:
         self.take(letter)
 
-    def _typed(self, change: dict) -> None:
+    def _on_text(self, change: dict) -> None:
         text = change["new"].strip()
         if not text:
             return
@@ -61,10 +61,11 @@ class QuestionWidget:
         """Mark the guess, say what is kept, and take no more once the answer was shown."""
         guess = load_guess(self.question.name)
         over = is_answered(self.question.name, guess)
-        for letter, one in self.buttons.items():
-            chosen = guess is not None and guess.now == letter
-            one.icon, one.button_style = ("check", "primary") if chosen else ("", "")
-            one.disabled = over
+        for letter, choice_button in self.buttons.items():
+            is_guess = guess is not None and guess.now == letter
+            choice_button.icon = "check" if is_guess else ""
+            choice_button.button_style = "primary" if is_guess else ""
+            choice_button.disabled = over
         if self.field:
             self.field.disabled = over
         self.status.value = STATUS.format(html.escape(self.status_text(guess)))
@@ -73,7 +74,7 @@ class QuestionWidget:
         """What is known of the guess, in words."""
         words = []
         if guess and guess.answer is not None:
-            words.append(Revealed(self.question, guess.answer, guess).comparison)
+            words.append(RevealedAnswer(self.question, guess.answer, guess).comparison)
         elif guess:
             words.append(f"Your guess: {self._short(guess.now)}.")
             if guess.first != guess.now:
@@ -94,16 +95,23 @@ class QuestionWidget:
 
     def _still(self) -> str:
         choices = "".join(f"<li>{html.escape(choice)}</li>" for choice in self.question.choices)
-        listed = f'<ol type="a">{choices}</ol>' if choices else ""
-        said = html.escape(self.status_text(load_guess(self.question.name)))
-        return ASK.format(html.escape(self.question.ask)) + listed + (said and f"<p>{said}</p>")
+        choice_list = f'<ol type="a">{choices}</ol>' if choices else ""
+        status = html.escape(self.status_text(load_guess(self.question.name)))
+        return (
+            ASK.format(html.escape(self.question.ask))
+            + choice_list
+            + (status and f"<p>{status}</p>")
+        )
 
     def __repr__(self) -> str:
         question = self.question
-        lines = [f"Predict. {question.ask}", *([question.listed] if question.choices else [])]
+        lines = [
+            f"Predict. {question.ask}",
+            *([question.lettered_choices] if question.choices else []),
+        ]
         guess = load_guess(question.name)
-        if said := self.status_text(guess):
-            lines.append(said)
+        if status := self.status_text(guess):
+            lines.append(status)
         if guess is None and not is_answered(self.question.name, guess):
             example = f'"{question.letters[0]}"' if question.choices else "42"
             unit = f", in {question.unit}" if question.unit else ""

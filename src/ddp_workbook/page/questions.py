@@ -49,29 +49,30 @@ class Question:
         """As many as there are choices."""
         return string.ascii_lowercase[: len(self.choices)]
 
-    def answer(self, given: object) -> Answer:
-        """What was given, as a letter or a number; a choice by its words, letter or number, too.
+    def answer(self, guess: object) -> Answer:
+        """The guess as a letter or a number; a choice by its words, letter or number, too.
 
         Raises QuestionError for anything else.
         """
-        return self._choice(given) if self.choices else self._number(given)
+        return self._choice(guess) if self.choices else self._number(guess)
 
-    def _choice(self, given: object) -> str:
-        words = " ".join(str(given).split()).lower()
+    def _choice(self, guess: object) -> str:
+        words = " ".join(str(guess).split()).lower()
         for letter, choice in zip(self.letters, self.choices, strict=True):
             if words in (letter, choice.lower()):
                 return letter
-        numbered = not any(choice[0].isdecimal() for choice in self.choices)  # else ambiguous
-        if numbered and words.isdecimal() and 1 <= int(words) <= len(self.choices):
+        takes_number = not any(choice[0].isdecimal() for choice in self.choices)  # else ambiguous
+        if takes_number and words.isdecimal() and 1 <= int(words) <= len(self.choices):
             return self.letters[int(words) - 1]
         raise QuestionError(
-            f"{reprlib.repr(given)} is no answer to {self.name}. Choose one letter:\n{self.listed}"
+            f"{reprlib.repr(guess)} is no answer to {self.name}. Choose one letter:\n"
+            f"{self.lettered_choices}"
         )
 
-    def _number(self, given: object) -> float:
-        value = given
-        if isinstance(given, str) and re.fullmatch(r"\s*-?\d{1,3}([,_]\d{3})+(\.\d+)?\s*", given):
-            value = given.replace(",", "").replace("_", "")
+    def _number(self, guess: object) -> float:
+        value = guess
+        if isinstance(guess, str) and re.fullmatch(r"\s*-?\d{1,3}([,_]\d{3})+(\.\d+)?\s*", guess):
+            value = guess.replace(",", "").replace("_", "")
         try:
             if isinstance(value, str | numbers.Real) and not isinstance(value, bool):
                 number = float(value)
@@ -81,11 +82,11 @@ class Question:
             pass
         unit = f", in {self.unit}" if self.unit else ""
         raise QuestionError(
-            f"A guess for {self.name} is a number{unit}: {reprlib.repr(given)} is none."
+            f"A guess for {self.name} is a number{unit}: {reprlib.repr(guess)} is none."
         )
 
     @property
-    def listed(self) -> str:
+    def lettered_choices(self) -> str:
         """The choices with their letters, a line each."""
         pairs = zip(self.letters, self.choices, strict=True)
         return "\n".join(f"  {letter}  {choice}" for letter, choice in pairs)
@@ -123,14 +124,14 @@ def question(name: str, page: str, row: dict) -> Question:
 def all_questions() -> dict[str, Question]:
     """The questions of all pages, by name."""
     stems = sorted(path.stem for path in FOLDER.glob("*/*.toml"))
-    return {name: one for stem in stems for name, one in of_page(stem).items()}
+    return {name: entry for stem in stems for name, entry in of_page(stem).items()}
 
 
 def find(name: str) -> Question:
     """The question with this name. Raises QuestionError if there is none, with the nearest name."""
-    found = all_questions().get(name)
-    if found is None:
+    entry = all_questions().get(name)
+    if entry is None:
         near = difflib.get_close_matches(str(name), all_questions(), 1, 0.5)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
-        raise QuestionError(f"No page asks a question called {name!r}.{meant}")
-    return found
+        suggestion = f" Did you mean {near[0]!r}?" if near else ""
+        raise QuestionError(f"No page asks a question called {name!r}.{suggestion}")
+    return entry

@@ -34,7 +34,7 @@ MAKES, LEAVES, ASKS = "init_process_group", "destroy_process_group", "is_initial
 MAKES_ITS_GROUP = (
     "This cell makes its process group itself (line {line}), so %%ranks made none, as with --bare."
 )
-ASKED_OF_THE_SCRIPT = (
+SCRIPT_ARGUMENTS_HINT = (
     "%%ranks takes --bare, --timeout, --reveal and --network. Arguments for the program in the "
     "cell go after `--`: %%ranks {ranks} -- {words}"
 )
@@ -44,7 +44,7 @@ ASKED_OF_THE_SCRIPT = (
 class RanksMagics(Magics):
     """The magics that `%load_ext ddp_workbook` adds."""
 
-    said = False
+    notice_shown = False
 
     @magic_arguments()
     @argument("ranks", metavar="N", type=int, help="how many ranks, 1 or more")
@@ -61,30 +61,32 @@ class RanksMagics(Magics):
 
             %%ranks 4 -- --epochs 3
         """
-        options, *words = re.split(r"(?:^|\s)--(?:\s+|$)", line, maxsplit=1)
-        asked = options_of(self.ranks, options)
-        saved = save_cell(f"%%ranks {line}", cell, asked.bare, command_line(words))
-        refuse_bad_syntax(saved)
-        if not asked.bare and (own := makes_its_group(saved.text)):
+        own_words, *words = re.split(r"(?:^|\s)--(?:\s+|$)", line, maxsplit=1)
+        options = options_of(self.ranks, own_words)
+        cell_file = save_cell(f"%%ranks {line}", cell, options.bare, command_line(words))
+        refuse_bad_syntax(cell_file)
+        if not options.bare and (own := makes_its_group(cell_file.text)):
             print(MAKES_ITS_GROUP.format(line=own))
-            saved = replace(saved, bare=True)
-        if not RanksMagics.said:
-            RanksMagics.said = True
+            cell_file = replace(cell_file, bare=True)
+        if not RanksMagics.notice_shown:
+            RanksMagics.notice_shown = True
             print(FRESH)
-        if not asked.reveal:
-            return self._values(saved, asked)
+        if not options.reveal:
+            return self._values(cell_file, options)
         try:
-            reveal(asked.reveal, self._values(saved, asked))
+            reveal(options.reveal, self._values(cell_file, options))
         except RankFailed:  # which may be the answer
-            reveal(asked.reveal)
+            reveal(options.reveal)
             raise
         return None
 
     @staticmethod
-    def _values(saved: Cell, asked: Namespace) -> RankValues | None:
-        network = " ".join(asked.network).strip("\"'") if asked.network else None
-        shown = run_ranks(Call(saved), asked.ranks, asked.timeout, quiet=True, network=network)
-        return RankValues(shown) if any(value is not None for value in shown) else None
+    def _values(worker: Cell, options: Namespace) -> RankValues | None:
+        network = " ".join(options.network).strip("\"'") if options.network else None
+        values = run_ranks(
+            Call(worker), options.ranks, options.timeout, quiet=True, network=network
+        )
+        return RankValues(values) if any(value is not None for value in values) else None
 
 
 def options_of(magic: Any, options: str) -> Namespace:
@@ -95,7 +97,7 @@ def options_of(magic: Any, options: str) -> Namespace:
         first, _, rest = options.strip().partition(" ")
         if "unrecognized arguments" in str(error) and first.isdigit():
             words = re.sub(r"--bare\b|--(?:timeout|reveal)[ =]\S+", "", rest).strip()
-            hint = ASKED_OF_THE_SCRIPT.format(ranks=first, words=words)
+            hint = SCRIPT_ARGUMENTS_HINT.format(ranks=first, words=words)
             raise UsageError(f"{error}\n{hint}") from None
         raise
 
@@ -106,8 +108,8 @@ def makes_its_group(text: str) -> int:
     A cell that asks for a group, or leaves one before, knows of the one that %%ranks makes.
     """
     lines = first_calls(text, (MAKES, LEAVES, ASKS))
-    made = lines.get(MAKES, 0)
-    return made if lines.get(LEAVES, made + 1) > made and ASKS not in lines else 0
+    line = lines.get(MAKES, 0)
+    return line if lines.get(LEAVES, line + 1) > line and ASKS not in lines else 0
 
 
 def command_line(words: list[str]) -> tuple[str, ...]:

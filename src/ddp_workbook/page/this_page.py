@@ -18,20 +18,20 @@ def this_page() -> Path | None:
     which ran here, word for word, and which no other page has.
     """
     try:
-        known = pages.all_pages()
+        paths = pages.all_pages()
     except pages.BadPage:
         return None
-    named = Path(os.environ.get(SESSION, "")).stem
-    for path in known:
-        if path.stem == named:
+    session_stem = Path(os.environ.get(SESSION, "")).stem
+    for path in paths:
+        if path.stem == session_stem:
             return path
     shell = get_ipython()
-    ran = {source.strip() for source in shell.user_ns.get("In", [])} if shell else set()
+    history = {source.strip() for source in shell.user_ns.get("In", [])} if shell else set()
     cells = {
-        path: [pages.source(cell).strip() for cell in pages.load(path)["cells"]] for path in known
+        path: [pages.source(cell).strip() for cell in pages.load(path)["cells"]] for path in paths
     }
     count = Counter(source for sources in cells.values() for source in set(sources))
     for path, sources in cells.items():
-        if any(source in ran and count[source] == 1 for source in sources):
+        if any(source in history and count[source] == 1 for source in sources):
             return path
     return None

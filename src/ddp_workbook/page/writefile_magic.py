@@ -21,8 +21,8 @@ class WritefileMagics(Magics):
         The first file below work/ makes that folder, as everything of the workbook does. This
         kernel remembers what it wrote, so that a launch can say when someone else has changed it.
         """
-        named = parse_argstring(OSMagics.writefile, line).filename.strip("\"'")
-        path = Path(os.path.realpath(os.path.expanduser(named)))
+        filename = parse_argstring(OSMagics.writefile, line).filename.strip("\"'")
+        path = Path(os.path.realpath(os.path.expanduser(filename)))
         if path.parent == Path("work").resolve():
             path.parent.mkdir(exist_ok=True)
         OSMagics(self.shell).writefile(line, cell)

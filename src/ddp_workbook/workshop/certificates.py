@@ -12,7 +12,7 @@ from manyranks.errors import WorkbookError
 
 WORKSHOP = "The Distributed PyTorch Workbook"
 OF_EVERYBODY = ("exercises", "work", "notebooks")  # folders in which attempts are saved
-LONGEST = 50  # characters of a name that a file's name keeps
+MAX_NAME_LENGTH = 50  # characters of a name that a file's name keeps
 PAGE = """<!doctype html>
 <html lang="en">
 <head><meta charset="utf-8"><title>{name}: {workshop}</title>
@@ -44,8 +44,10 @@ def name_of(folder: Path) -> str:
 
 def certificate(name: str, solved: Sequence[str], workshop: str, day: date) -> str:
     """The page as HTML. `solved` are names of exercises, in their order."""
-    titles = {one: pages.title(pages.load(pages.page_of(one))) for one in solved}
-    items = "\n".join(f"<li>{html.escape(titles[one])}: {html.escape(one)}</li>" for one in solved)
+    titles = {exercise: pages.title(pages.load(pages.page_of(exercise))) for exercise in solved}
+    items = "\n".join(
+        f"<li>{html.escape(titles[exercise])}: {html.escape(exercise)}</li>" for exercise in solved
+    )
     return PAGE.format(
         name=html.escape(name),
         workshop=html.escape(workshop),
@@ -74,7 +76,7 @@ def write(folder: Path, solved: Mapping[str, Sequence[str]], workshop: str) -> l
 
 def safe(name: str) -> str:
     """The name as a part of a file's name: letters, digits and _ of any language."""
-    return re.sub(r"[^\w-]+", "_", name)[:LONGEST].strip("_") or "attendee"
+    return re.sub(r"[^\w-]+", "_", name)[:MAX_NAME_LENGTH].strip("_") or "attendee"
 
 
 def _new_file(folder: Path, name: str, text: str) -> Path:

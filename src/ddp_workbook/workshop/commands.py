@@ -27,16 +27,16 @@ def check(
     The exit code is 1 if the workbook does not run here. After a
     note it runs, and something is different, such as a timing.
     """
-    from ddp_workbook.workshop.machine_check import State, trials, tried
+    from ddp_workbook.workshop.machine_check import State, run_trial, trials
 
     console = Console()
     lines = []
     for name, trial in trials(ranks).items():
-        found = tried(trial)
-        lines.append((name, found.state))
-        words = f"{found.text}. {found.fix}" if found.fix else found.text
-        style = {State.OK: "green", State.NOTE: "yellow", State.FAILED: "bold red"}[found.state]
-        line = f"[{style}]{found.state.value:7}[/] {name}: {escape(words)}"
+        finding = run_trial(trial)
+        lines.append((name, finding.state))
+        words = f"{finding.text}. {finding.fix}" if finding.fix else finding.text
+        style = {State.OK: "green", State.NOTE: "yellow", State.FAILED: "bold red"}[finding.state]
+        line = f"[{style}]{finding.state.value:7}[/] {name}: {escape(words)}"
         console.print(line, highlight=False, soft_wrap=True)  # one line each, also in a mail
     failed = [name for name, state in lines if state is State.FAILED]
     if failed:
@@ -95,10 +95,10 @@ def reset(
             typer.echo(f"{path} is as it was shipped. {was}")
             typer.echo("Reload the notebook if it is open. Saved attempts have not changed.")
             return
-        kept = put_back(str(name), notebook)
+        attempt = put_back(str(name), notebook)
     typer.echo(f"The cell of {name} holds its stub.")
-    if kept:
-        typer.echo(f"The attempt is kept in {kept}. Reload the notebook if it is open.")
+    if attempt:
+        typer.echo(f"The attempt is kept in {attempt}. Reload the notebook if it is open.")
 
 
 @app.command()
@@ -122,23 +122,25 @@ def update(
     from ddp_workbook.workshop.updating import update as bring
 
     with plain_errors():
-        done = bring(CHECKOUT, source)
-    for path, (cells, kept) in done.aside.items():
+        outcome = bring(CHECKOUT, source)
+    for path, (cells, copy) in outcome.aside.items():
         what = f"{cells} of your cells" if cells else "your file"
-        typer.echo(f"{path}: new, and {what} had changed in the same place: kept in {kept}.")
-    for path, why in done.left.items():
+        typer.echo(f"{path}: new, and {what} had changed in the same place: kept in {copy}.")
+    for path, why in outcome.unchanged.items():
         typer.echo(f"{path} was left as it is. {why} Save it, and run `update` again.", err=True)
-    if done.written or done.removed:
-        named = f", with {', '.join(done.pages)}" if done.pages else ""
-        typer.echo(f"{len(done.written) + len(done.removed)} files are new{named}.")
+    if outcome.new_files or outcome.removed_files:
+        page_names = f", with {', '.join(outcome.pages)}" if outcome.pages else ""
+        typer.echo(
+            f"{len(outcome.new_files) + len(outcome.removed_files)} files are new{page_names}."
+        )
         typer.echo(
             "Reload open pages (File > Reload Notebook from Disk), and restart their kernels."
         )
-        if done.installs:
+        if outcome.installs:
             typer.echo("`make lab` will install what is new, when you start it next.")
-    elif not done.left:
+    elif not outcome.unchanged:
         typer.echo("This is the newest edition already. Nothing was changed.")
-    raise typer.Exit(int(bool(done.left)))
+    raise typer.Exit(int(bool(outcome.unchanged)))
 
 
 @app.command()

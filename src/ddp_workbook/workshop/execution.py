@@ -18,10 +18,10 @@ def copy_layout(folder: Path) -> Path:
 
     They save cells under work/, which must not appear in the checkout.
     """
-    ignored = shutil.ignore_patterns(".ipynb_checkpoints", "work")
+    ignore = shutil.ignore_patterns(".ipynb_checkpoints", "work")
     for original in (pages.FOLDER, pages.CHECKOUT / "figs"):
         if original.is_dir():
-            shutil.copytree(original, folder / original.name, ignore=ignored)
+            shutil.copytree(original, folder / original.name, ignore=ignore)
     return folder / "notebooks"
 
 
@@ -75,14 +75,14 @@ def was_stopped(client: NotebookClient) -> bool:
 
 def errors(notebook: nbformat.NotebookNode) -> list[str]:
     """What went wrong: a cell that failed, or one that was meant to fail and did not."""
-    found = []
+    problems = []
     for cell in notebook.cells:
         if cell.cell_type != "code":
             continue
-        raised = [output for output in cell.outputs if output.output_type == "error"]
-        meant = "raises-exception" in cell.metadata.get("tags", [])
-        if raised and not meant:
-            found.append(f"cell {cell.id}: {raised[0].ename}: {raised[0].evalue}")
-        elif meant and not raised:
-            found.append(f"cell {cell.id} is tagged raises-exception and raised nothing")
-    return found
+        exceptions = [output for output in cell.outputs if output.output_type == "error"]
+        must_raise = "raises-exception" in cell.metadata.get("tags", [])
+        if exceptions and not must_raise:
+            problems.append(f"cell {cell.id}: {exceptions[0].ename}: {exceptions[0].evalue}")
+        elif must_raise and not exceptions:
+            problems.append(f"cell {cell.id} is tagged raises-exception and raised nothing")
+    return problems

@@ -48,38 +48,38 @@ def grade(
     has no attempts.
     """
     from ddp_workbook.judging.verdict import SOLVED
-    from ddp_workbook.workshop.grading import attempts_folder, unknown_files, whose
+    from ddp_workbook.workshop.grading import attempts_folder, short_names, unknown_files
     from ddp_workbook.workshop.grading import grade as judge
     from ddp_workbook.workshop.sandbox import sandbox
 
     if form not in FORMS:
         raise typer.BadParameter(f"--format is {form!r}; it is one of {', '.join(FORMS)}")
     with plain_errors():
-        folders = [attempts_folder(one) for one in work] if work else [attempts_folder()]
-        graded = [(folder, one) for folder in folders for one in judge(names or [], folder)]
+        folders = [attempts_folder(folder) for folder in work] if work else [attempts_folder()]
+        grades = [(folder, result) for folder in folders for result in judge(names or [], folder)]
     rows = [
         {
-            "who": whose(folders)[folder],
+            "who": short_names(folders)[folder],
             "folder": str(folder),
-            "exercise": one.name,
-            "attempts": one.attempts,
-            "verdict": one.verdict.kind,
-            "latest": one.latest,
+            "exercise": result.name,
+            "attempts": result.attempts,
+            "verdict": result.verdict.kind,
+            "latest": result.latest,
             "sandbox": sandbox().name,
         }
-        for folder, one in graded
+        for folder, result in grades
     ]
-    missed = [one for _, one in graded if one.verdict.kind != SOLVED]
+    failures = [result for _, result in grades if result.verdict.kind != SOLVED]
     if form == "table":
         show_grades(rows, folders)
-        for one in missed if words else []:
-            typer.echo(f"\n{one.verdict!r}")
-        more = " --words prints the verdicts." if missed and not words else ""
-        typer.echo(f"{len(graded) - len(missed)} of {len(graded)} solved.{more}")
+        for result in failures if words else []:
+            typer.echo(f"\n{result.verdict!r}")
+        more = " --words prints the verdicts." if failures and not words else ""
+        typer.echo(f"{len(grades) - len(failures)} of {len(grades)} solved.{more}")
         typer.echo(f"Their code ran {sandbox()}.")
         for folder in folders if not names else []:
-            if others := unknown_files(folder):
-                typer.echo(f"No exercise has the name of {', '.join(others)}: not judged.")
+            if unknown := unknown_files(folder):
+                typer.echo(f"No exercise has the name of {', '.join(unknown)}: not judged.")
     else:
         import pandas as pd
 
@@ -88,7 +88,7 @@ def grade(
         typer.echo(table.to_csv(index=False) if csv else table.to_json(orient="records", indent=1))
     if to is not None:
         write_certificates(to, rows, workshop)
-    raise typer.Exit(int(bool(missed)))
+    raise typer.Exit(int(bool(failures)))
 
 
 def write_certificates(to: Path, rows: list[dict], workshop: str | None) -> None:
@@ -113,7 +113,9 @@ def show_grades(rows: list[dict], folders: list[Path]) -> None:
     """Print the table; with several folders, each row says whose it is."""
     several = len(folders) > 1
     title = None if several else str(folders[0])
-    columns = ["who"] * several + ["exercise", "attempts", "verdict", "latest"]
+    columns = ["exercise", "attempts", "verdict", "latest"]
+    if several:
+        columns.insert(0, "who")
     table = Table(*columns, title=title, title_justify="left")
     for row in rows:
         table.add_row(*(str(row[column]) for column in columns))

@@ -51,14 +51,14 @@ def attempts_folder(work: Path | None = None) -> Path:
     )
 
 
-def whose(folders: Sequence[Path]) -> dict[Path, str]:
+def short_names(folders: Sequence[Path]) -> dict[Path, str]:
     """A short name for each folder of attempts: the part of its path that the others do not have.
 
     "ann" for home/ann/work/exercises beside home/bob/work/exercises.
     """
     parts = {folder: folder.parts for folder in folders}
-    first, *others = parts.values()
-    same = [all(part in other for other in others) for part in first]
+    first, *rest = parts.values()
+    same = [all(part in path for path in rest) for part in first]
     common = {part for part, shared in zip(first, same, strict=True) if shared}
     return {  # of one folder, all is common
         folder: "/".join(part for part in own if part not in common) or str(folder)
@@ -66,22 +66,22 @@ def whose(folders: Sequence[Path]) -> dict[Path, str]:
     }
 
 
-def grade(wanted: Sequence[str], folder: Path) -> Iterator[Grade]:
+def grade(exercise_names: Sequence[str], folder: Path) -> Iterator[Grade]:
     """The exercises with these names, or all that have attempts in the folder, in their order.
 
     Judging runs the attempts' code, apart from this process (see `sandbox`), and changes none of
     their files. Raises UnknownExercise at once for an unknown name.
     """
-    exercises = [find(name) for name in wanted or names()]
-    return _grades(exercises, folder, bool(wanted))
+    exercises = [find(name) for name in exercise_names or names()]
+    return _grades(exercises, folder, bool(exercise_names))
 
 
 def _grades(exercises: Sequence[Exercise], folder: Path, all_of_them: bool) -> Iterator[Grade]:
     with closing(Judge()) as judge:
         for exercise in exercises:
-            one = _grade(exercise, folder, judge)
-            if all_of_them or one.verdict.kind != NOT_ATTEMPTED:
-                yield one
+            result = _grade(exercise, folder, judge)
+            if all_of_them or result.verdict.kind != NOT_ATTEMPTED:
+                yield result
 
 
 class Judge:
@@ -93,10 +93,10 @@ class Judge:
     def __call__(self, exercise: Exercise, code: str) -> Verdict:
         """The verdict on an attempt."""
         self.process = self.process or SandboxedProcess(sandboxed_judge.__name__)
-        asked = json.dumps({"name": exercise.name, "code": code})
+        request = json.dumps({"name": exercise.name, "code": code})
         try:
-            found = json.loads(self.process.answer(asked))
-            return Verdict(found["kind"], found["title"], found["rows"], found["printed"])
+            reply = json.loads(self.process.answer(request))
+            return Verdict(reply["kind"], reply["title"], reply["rows"], reply["printed"])
         except SandboxLimitExceeded as problem:
             words = str(problem)
         except (ValueError, TypeError, KeyError):
@@ -118,32 +118,32 @@ def unknown_files(folder: Path) -> list[str]:
         *names(),
         *attempts.FORMER_NAMES.values(),
     }  # "where_is", of where_is.py and where_is.2.py, an earlier attempt
-    found = {path.name for path in folder.glob("*.py")}
-    return sorted(name for name in found if name.partition(".")[0] not in known)
+    file_names = {path.name for path in folder.glob("*.py")}
+    return sorted(name for name in file_names if name.partition(".")[0] not in known)
 
 
 def _grade(exercise: Exercise, folder: Path, judge: Judge) -> Grade:
     name = exercise.name
     count = len(attempts.earlier(folder, name))
-    latest = _judged(exercise, folder / f"{name}.py", judge)
+    latest = _judge_file(exercise, folder / f"{name}.py", judge)
     best = latest
-    if latest.kind != SOLVED and (passed := attempts.passed_in(folder, name)):
-        best = _judged(exercise, passed[max(passed)], judge)  # the note could be anybody's
+    if latest.kind != SOLVED and (passes := attempts.passed_in(folder, name)):
+        best = _judge_file(exercise, passes[max(passes)], judge)  # the note could be anybody's
         best = best if best.kind == SOLVED else latest
     count = max(count, int(latest.kind != NOT_ATTEMPTED))
     return Grade(name, count, best, latest.kind)
 
 
-def _judged(exercise: Exercise, file: Path, judge: Judge) -> Verdict:
+def _judge_file(exercise: Exercise, file: Path, judge: Judge) -> Verdict:
     """The verdict on a saved attempt."""
     name = exercise.name
     try:
-        saved = file.read_text(encoding="utf-8")
+        text = file.read_text(encoding="utf-8")
     except FileNotFoundError:
         return Verdict(NOT_ATTEMPTED, f"{name}: not attempted yet")
     except (OSError, UnicodeDecodeError) as error:
         return Verdict(UNDECIDED, f"{name}: the attempt cannot be read: {error}")
-    code = saved.partition("\n")[2] if saved.startswith("# %%exercise") else saved
+    code = text.partition("\n")[2] if text.startswith("# %%exercise") else text
     if same_code(code, exercise.stub):
         return Verdict(NOT_ATTEMPTED, f"{name}: not attempted yet")
     return judge(exercise, code)

@@ -9,7 +9,7 @@ from manyranks.launcher.launch import launch
 from manyranks.launcher.process_group import set_up
 
 
-def timed_all_reduce(ranks: int) -> float:
+def time_all_reduce(ranks: int) -> float:
     """Seconds of one launch; raises ArithmeticError unless all ranks have the right sum."""
     start = time.perf_counter()
     sums = launch(all_reduce_once, ranks=ranks)

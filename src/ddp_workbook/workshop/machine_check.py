@@ -87,7 +87,7 @@ def trials(ranks: int) -> dict[str, Callable[[], Finding]]:
     }
 
 
-def tried(trial: Callable[[], Finding]) -> Finding:
+def run_trial(trial: Callable[[], Finding]) -> Finding:
     """Run a trial; an error that it did not foresee is a failure with the error's text."""
     try:
         return trial()
@@ -110,8 +110,8 @@ def pytorch() -> Finding:
         import torch
     except (ImportError, OSError) as error:
         return failed(f"cannot be imported: {error}", "Run `make setup`.")
-    build = f"CUDA {torch.version.cuda}" if torch.version.cuda else "for CPUs"
-    words = f"{torch.__version__}, built {'with ' * bool(torch.version.cuda)}{build}"
+    build = f"with CUDA {torch.version.cuda}" if torch.version.cuda else "for CPUs"
+    words = f"{torch.__version__}, built {build}"
     if tuple(int(part) for part in torch.__version__.split(".")[:2]) < TORCH:
         return failed(words, "The workbook needs PyTorch 2.11 or newer: run `make setup`.")
     return fine(words)
@@ -230,17 +230,17 @@ def disk() -> Finding:
 
 def node() -> Finding:
     """Whether this is a login node, where ranks do not belong."""
-    here = [one for one in SCHEDULERS if shutil.which(one[1])]
+    here = [scheduler for scheduler in SCHEDULERS if shutil.which(scheduler[1])]
     if jobs := [name for name, _, variable, _ in SCHEDULERS if variable in os.environ]:
         return fine(f"in a job of {jobs[0]}")
     if not here:
         return fine("no batch system here")
     (name, program, _, ask), *_ = here
-    others = users()
-    if others < 2:
+    user_count = users()
+    if user_count < 2:
         return fine(f"{name} is here, and nobody else is")
     return note(
-        f"{others} users, {name}'s {program} and no job: this looks like a login node",
+        f"{user_count} users, {name}'s {program} and no job: this looks like a login node",
         f"Ask for a compute node of your own ({ask}); do not run ranks on a login node. Neither "
         "torch's store nor gloo asks who connects, and all users of a node share its loopback.",
     )
@@ -250,12 +250,12 @@ def users() -> int:
     """How many people use this machine: logged in, or with a process."""
     import psutil
 
-    found = {user.name for user in psutil.users()}
+    names = {user.name for user in psutil.users()}
     for process in psutil.process_iter(["uids", "username"]):
         uids = process.info["uids"]  # None: it may not be seen
         if uids and uids.real >= FIRST_USER and uids.real != 65534:  # nobody
-            found.add(process.info["username"])
-    return len(found)
+            names.add(process.info["username"])
+    return len(names)
 
 
 def loopback() -> Finding:
@@ -322,11 +322,11 @@ def data() -> Finding:
 
 def all_reduce(ranks: int) -> Finding:
     """`ranks` processes meet twice, because the first launch also starts the fork server."""
-    from ddp_workbook.workshop.handshake import timed_all_reduce
+    from ddp_workbook.workshop.handshake import time_all_reduce
     from manyranks.errors import WorkbookError
 
     try:
-        first, warm = timed_all_reduce(ranks), timed_all_reduce(ranks)
+        first, warm = time_all_reduce(ranks), time_all_reduce(ranks)
     except (WorkbookError, ArithmeticError, OSError) as error:
         return failed(str(error), "The lines above may say why: fix the first of them.")
     return fine(f"{ranks} ranks met in {warm:.2f} s (the first time in {first:.2f} s)")

@@ -21,7 +21,7 @@ def merge(base: dict, mine: dict, theirs: dict) -> tuple[dict, list[dict]]:
         own.setdefault(cell.get("id"), cell)
     if not own.keys() & old.keys():
         return {**theirs, "metadata": _metadata(base, mine, theirs)}, mine["cells"]
-    cells, lost = [], []
+    cells, conflicts = [], []
     for key, cell in new.items():
         was, has = old.get(key), own.get(key)
         if has is None:
@@ -31,28 +31,31 @@ def merge(base: dict, mine: dict, theirs: dict) -> tuple[dict, list[dict]]:
             cells.append({**has, "metadata": has.get("metadata", {}) | cell["metadata"]})
         else:
             cells.append(cell)
-            lost += [] if was and same(has, was) else [has]
-    kept = {cell["id"] for cell in cells}
-    added: dict[str | None, list[dict]] = defaultdict(list)  # by the id of the cell above
+            conflicts += [] if was and same(has, was) else [has]
+    page_ids = {cell["id"] for cell in cells}
+    additions: dict[str | None, list[dict]] = defaultdict(list)  # by the id of the cell above
     above = None
     for cell in mine["cells"]:
         key = cell.get("id")
         first = own[key] is cell
-        if first and key in kept:
+        if first and key in page_ids:
             above = key
         elif first and key in old:  # it is shipped no more
-            lost += [cell] if key not in new and not same(cell, old[key]) else []
+            conflicts += [cell] if key not in new and not same(cell, old[key]) else []
         else:
-            added[above].append(cell if first and key else {**cell, "id": secrets.token_hex(4)})
-    placed = [*added[None], *(one for cell in cells for one in (cell, *added[cell["id"]]))]
-    merged = {**theirs, "metadata": _metadata(base, mine, theirs), "cells": placed}
-    merged["nbformat_minor"] = max(mine.get("nbformat_minor", 0), theirs["nbformat_minor"])
-    return merged, lost
+            additions[above].append(cell if first and key else {**cell, "id": secrets.token_hex(4)})
+    all_cells = [
+        *additions[None],
+        *(item for cell in cells for item in (cell, *additions[cell["id"]])),
+    ]
+    merged_page = {**theirs, "metadata": _metadata(base, mine, theirs), "cells": all_cells}
+    merged_page["nbformat_minor"] = max(mine.get("nbformat_minor", 0), theirs["nbformat_minor"])
+    return merged_page, conflicts
 
 
-def same(one: dict, other: dict) -> bool:
+def same(first: dict, second: dict) -> bool:
     """Whether two cells hold the same text, as cells of the same type."""
-    return _content(one) == _content(other)
+    return _content(first) == _content(second)
 
 
 def _content(cell: dict) -> tuple[str, str]:
@@ -61,9 +64,9 @@ def _content(cell: dict) -> tuple[str, str]:
 
 def _metadata(base: dict, mine: dict, theirs: dict) -> dict:
     """The new page's, with what the reader has chosen, such as another kernel."""
-    chosen = {
+    own_settings = {
         key: value
         for key, value in mine.get("metadata", {}).items()
         if value != base["metadata"].get(key)
     }
-    return theirs["metadata"] | chosen
+    return theirs["metadata"] | own_settings

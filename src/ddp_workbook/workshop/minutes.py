@@ -16,16 +16,16 @@ from ddp_workbook.page import questions
 from ddp_workbook.page.pages import EXERCISE, PREDICT_CALL, STATED
 
 WORDS, LINES, PREDICTION, MINUTES_PER_FIGURE, PLAYER = 180, 30, 0.5, 0.5, 1.0
-RUN = 30  # seconds of running that count at most: a busy machine says nothing about a page
-LOOKED_AT = re.compile(r"<(img|svg|table)\b")
+MAX_RUN_S = 30  # seconds of running that count at most: a busy machine says nothing about a page
+FIGURE = re.compile(r"<(img|svg|table)\b")
 SHOWS_CODE = re.compile(r'(reveal\(\s*"\w+",\s*)?(show_code|what_changed)\(')
 WORD = re.compile(r"\w[\w'.-]*")
 
 
-def stated(notebook: nbformat.NotebookNode) -> tuple[int, int] | None:
+def stated_minutes(notebook: nbformat.NotebookNode) -> tuple[int, int] | None:
     """The minutes that a page gives for teaching and for its exercises; None if it gives none."""
-    found = STATED.search(notebook.cells[0].source)
-    return (int(found[1]), int(found[2])) if found else None
+    match = STATED.search(notebook.cells[0].source)
+    return (int(match[1]), int(match[2])) if match else None
 
 
 def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
@@ -33,28 +33,28 @@ def teaching(notebook: nbformat.NotebookNode, seconds: float = 0.0) -> float:
 
     An exercise's cells, whose ids begin with ex-, are left out: its own minutes include them.
     """
-    words = lines = marked = 0.0
+    words = lines = extra_minutes = 0.0
     for cell in notebook.cells:
         if cell.id.startswith("ex-"):
             continue
         if cell.cell_type == "markdown":
             words += len(WORD.findall(cell.source))
-            marked += PLAYER * cell.source.count("**Play.**")
-        elif asked := PREDICT_CALL.match(cell.source):
-            words += len(WORD.findall(questions.find(asked[1]).ask))
-            marked += PREDICTION
+            extra_minutes += PLAYER * cell.source.count("**Play.**")
+        elif prediction := PREDICT_CALL.match(cell.source):
+            words += len(WORD.findall(questions.find(prediction[1]).ask))
+            extra_minutes += PREDICTION
         elif cell.cell_type == "code":
             lines += lines_of(cell.source)
             if SHOWS_CODE.match(cell.source):
                 lines += sum(lines_of(output.data["text/plain"]) for output in cell.outputs[:1])
             elif not cell.source.startswith("progress("):
-                marked += MINUTES_PER_FIGURE * sum(map(is_looked_at, cell.outputs))
-    return words / WORDS + lines / LINES + marked + min(seconds, RUN) / 60
+                extra_minutes += MINUTES_PER_FIGURE * sum(map(is_figure, cell.outputs))
+    return words / WORDS + lines / LINES + extra_minutes + min(seconds, MAX_RUN_S) / 60
 
 
-def is_looked_at(output: nbformat.NotebookNode) -> bool:
+def is_figure(output: nbformat.NotebookNode) -> bool:
     """True for a picture or a table."""
-    return bool(LOOKED_AT.search(output.get("data", {}).get("text/html", "")))
+    return bool(FIGURE.search(output.get("data", {}).get("text/html", "")))
 
 
 def lines_of(code: str) -> int:
@@ -74,7 +74,7 @@ def of_exercise(name: str) -> int:
     Raises ValueError if the file has no such line.
     """
     file = path_of(name)
-    found = re.search(r"^MINUTES = (\d+)$", file.read_text(encoding="utf-8"), flags=re.M)
-    if not found:
+    match = re.search(r"^MINUTES = (\d+)$", file.read_text(encoding="utf-8"), flags=re.M)
+    if not match:
         raise ValueError(f"{file.name} has no line MINUTES = 8: how long does it take?")
-    return int(found[1])
+    return int(match[1])

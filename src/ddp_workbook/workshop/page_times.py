@@ -23,7 +23,7 @@ class PageTime:
     stem: str
     teaching: float
     exercises: int
-    stated: tuple[int, int] | None
+    stated_minutes: tuple[int, int] | None
     seconds: float | None
     failed: list[str]
 
@@ -33,14 +33,14 @@ def page_times(names: Sequence[str], run: bool) -> Iterator[PageTime]:
 
     Raises BadPage at once for an unknown name.
     """
-    found = pages.find_pages(names)
-    return _times(found, run)
+    paths = pages.find_pages(names)
+    return _times(paths, run)
 
 
-def _times(found: Sequence[Path], run: bool) -> Iterator[PageTime]:
+def _times(paths: Sequence[Path], run: bool) -> Iterator[PageTime]:
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-time-") as folder:
         copies = execution.copy_layout(Path(folder)) if run else Path(folder)
-        for path in found:
+        for path in paths:
             notebook, seconds, failed = nbformat.read(path, as_version=4), None, []
             if run:
                 start = time.monotonic()
@@ -51,7 +51,7 @@ def _times(found: Sequence[Path], run: bool) -> Iterator[PageTime]:
                 path.stem,
                 minutes.teaching(notebook, seconds or 0.0),
                 minutes.exercises(notebook),
-                minutes.stated(notebook),
+                minutes.stated_minutes(notebook),
                 seconds,
                 failed,
             )

@@ -32,17 +32,17 @@ def reset(name: str, path: Path | None = None) -> Path | None:
             f"{path} has no cell that begins with %%exercise {name}, nor its task or its hint. If "
             "this is its page, `reset --page` brings back the whole page."
         )
-    held = pages.source(cell)
-    code = held.partition("\n")[2] if pages.EXERCISE.match(held) else held
-    kept = None
+    source = pages.source(cell)
+    code = source.partition("\n")[2] if pages.EXERCISE.match(source) else source
+    copy = None
     if code.strip() and not same_code(code, exercise.stub):
-        kept = attempts.keep(path.parent / attempts.FOLDER, name, code)
-    elif pages.EXERCISE.match(held) and cell["cell_type"] == "code":
+        copy = attempts.keep(path.parent / attempts.FOLDER, name, code)
+    elif pages.EXERCISE.match(source) and cell["cell_type"] == "code":
         return None
     cell["cell_type"] = "code"
     pages.fill(cell, name, exercise.stub)
     pages.save(path, page)
-    return kept
+    return copy
 
 
 def reset_page(name: str) -> tuple[Path, Path | None]:
@@ -57,23 +57,23 @@ def reset_page(name: str) -> tuple[Path, Path | None]:
     """
     try:
         names = git(pages.FOLDER, "ls-tree", "--name-only", "HEAD").splitlines()
-        shipped_pages = [pages.FOLDER / one for one in names if one.endswith(".ipynb")]
+        shipped_pages = [pages.FOLDER / file for file in names if file.endswith(".ipynb")]
         (path,) = pages.find_pages([name], shipped_pages)
-        shipped = git(pages.FOLDER, "show", f"HEAD:./{path.name}")
+        original = git(pages.FOLDER, "show", f"HEAD:./{path.name}")
     except CannotUpdate as error:
         raise pages.BadPage(
             f"git cannot show the page as it was shipped: {error} Take it from "
             "the repository by hand. Nothing was changed."
         ) from None
-    kept = _copied(path) if path.exists() else None
+    copy = _copy_page(path) if path.exists() else None
     try:
-        write_atomically(path, shipped)
+        write_atomically(path, original)
     except OSError as error:
         raise pages.BadPage(f"{path} cannot be written: {error.strerror}.") from None
-    return path, kept
+    return path, copy
 
 
-def _copied(path: Path) -> Path:
+def _copy_page(path: Path) -> Path:
     """A copy of the page under a new number. Raises WorkbookError if it cannot be made."""
     try:
         return write_numbered(

@@ -27,16 +27,16 @@ from manyranks.errors import WorkbookError
 from manyranks.launcher.limits import free_memory
 
 MIB = 2**20
-CPU_SECONDS = 300  # of one process
-WALL_SECONDS = 240.0  # of one answer
+CPU_LIMIT_S = 300  # of one process
+ANSWER_TIMEOUT_S = 240.0  # of one answer
 FILE_BYTES = 256 * MIB  # of one file
 MEMORY_BYTES = 4096 * MIB  # of one process; of all: see `SandboxedProcess`
 SCRATCH_BYTES = 512 * MIB  # of each folder in memory
-PROCESSES = 256  # of one run, at once; four ranks are seven
-THREADS = 1024  # more than the user has at the start
+MAX_PROCESSES = 256  # of one run, at once; four ranks are seven
+EXTRA_THREADS = 1024  # more than the user has at the start
 KILL_TIMEOUT_S = 10.0  # seconds until all of them have been killed
 POLL_S = 0.2  # seconds between two looks at what the processes take
-KEPT = (  # variables that programs need; others may be secrets
+VARIABLE_NAMES = (  # variables that programs need; others may be secrets
     *("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "VIRTUAL_ENV"),
     *("LD_LIBRARY_PATH", "OMP_WAIT_POLICY"),
 )
@@ -71,34 +71,34 @@ def sandbox() -> Sandbox:
         return Sandbox("none", MISSING if sys.platform == "linux" else "bwrap needs Linux")
     try:
         line = [*bwrap_command(bwrap), sys.executable, "-c", "import socket"]
-        done = subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables())
+        result = subprocess.run(line, capture_output=True, text=True, timeout=60, env=variables())
     except (OSError, subprocess.SubprocessError) as error:
         return Sandbox("none", f"bwrap does not start ({error})")
-    if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:]
-        return Sandbox("none", f"bwrap does not work here ({' '.join(said)})")
+    if result.returncode:
+        last_lines = result.stderr.strip().splitlines()[-1:]
+        return Sandbox("none", f"bwrap does not work here ({' '.join(last_lines)})")
     return Sandbox("bubblewrap")
 
 
 def variables() -> dict[str, str]:
     """The environment of code that runs apart; no GPU, which other people's code could hold."""
-    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    environment = {name: os.environ[name] for name in VARIABLE_NAMES if name in os.environ}
     user = {"PYTHONUSERBASE": site.getuserbase()}
-    return kept | user | {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
+    return environment | user | {"CUDA_VISIBLE_DEVICES": "", "PYTHONDONTWRITEBYTECODE": "1"}
 
 
 def bwrap_command(bwrap: str) -> list[str]:
     """The command line of bubblewrap, up to the program."""
-    unshared = ["--unshare-" + what for what in ("user", "ipc", "pid", "net", "uts")]
+    namespaces = ["--unshare-" + what for what in ("user", "ipc", "pid", "net", "uts")]
     scratch = ["--size", str(SCRATCH_BYTES), "--tmpfs"]
     hidden = [path for path in hidden_folders() if path.is_dir()]
-    line = [bwrap, *unshared, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
+    line = [bwrap, *namespaces, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
     line += ["--ro-bind", "/", "/", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev"]
     line += ["--proc", "/proc"]
     for path in hidden:  # sockets of other programs, and everything private
         line += [*scratch, str(path)]
     for path in needed_folders():
-        if any(path.is_relative_to(one) for one in hidden):
+        if any(path.is_relative_to(folder) for folder in hidden):
             line += ["--ro-bind", str(path), str(path)]
     return [*line, "--setenv", "HOME", "/tmp", "--chdir", "/tmp", "--"]
 
@@ -112,14 +112,16 @@ def hidden_folders() -> list[Path]:
 
 def needed_folders() -> list[Path]:
     """What Python, torch and the workbook are read from."""
-    named = [sys.prefix, sys.base_prefix, site.getusersitepackages(), str(CHECKOUT), *sys.path]
-    named += [one for one in os.environ.get("LD_LIBRARY_PATH", "").split(":") if one]
+    names = [sys.prefix, sys.base_prefix, site.getusersitepackages(), str(CHECKOUT), *sys.path]
+    names += [name for name in os.environ.get("LD_LIBRARY_PATH", "").split(":") if name]
     program = Path(sys.executable)
     while program.is_symlink():  # .venv's Python may lead through a folder of links
         program = program.parent / program.readlink()
-        named.append(str(program.parent))
-    found = {path for one in named if one for path in (Path(one).absolute(), Path(one).resolve())}
-    return sorted(path for path in found if path.exists())  # outer folders before inner ones
+        names.append(str(program.parent))
+    folders = {
+        path for name in names if name for path in (Path(name).absolute(), Path(name).resolve())
+    }
+    return sorted(path for path in folders if path.exists())  # outer folders before inner ones
 
 
 def limit_this_process() -> None:
@@ -131,16 +133,16 @@ def limit_this_process() -> None:
         if process.info["uids"] and process.info["uids"].real == os.getuid():
             threads += process.info["num_threads"] or 0
     limits = {
-        "CPU": CPU_SECONDS,
+        "CPU": CPU_LIMIT_S,
         "FSIZE": FILE_BYTES,
         "DATA": MEMORY_BYTES,  # not AS: torch reserves far more addresses than it uses
-        "NPROC": threads + THREADS,
+        "NPROC": threads + EXTRA_THREADS,
         "CORE": 0,
     }
-    for name, wanted in limits.items():
+    for name, limit in limits.items():
         kind = getattr(resource, f"RLIMIT_{name}")
         most = resource.getrlimit(kind)[1]
-        least = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        least = limit if most == resource.RLIM_INFINITY else min(limit, most)
         resource.setrlimit(kind, (least, least))
     if sys.platform == "linux":
         import ctypes
@@ -174,18 +176,20 @@ class SandboxedProcess:
             cwd=self.scratch.name,
             start_new_session=True,
         )
-        self.received = b""
+        self.buffer = b""
         try:
             self._line()
         except SandboxLimitExceeded as problem:
             self.log.seek(0)
-            said = self.log.read().decode("utf-8", "replace").strip().splitlines()[-3:]
+            last_lines = self.log.read().decode("utf-8", "replace").strip().splitlines()[-3:]
             self.close()
-            message = "\n".join([f"What judges attempts does not start: it {problem}.", *said])
+            message = "\n".join(
+                [f"What judges attempts does not start: it {problem}.", *last_lines]
+            )
             raise WorkbookError(message) from None
 
     def answer(self, line: str) -> str:
-        """The line that it answers. Raises Stopped if it took too much, or has ended."""
+        """The line that it answers. SandboxLimitExceeded if it took too much, or has ended."""
         assert self.process.stdin
         try:
             self.process.stdin.write(line.encode() + b"\n")
@@ -196,31 +200,31 @@ class SandboxedProcess:
 
     def _line(self) -> str:
         assert self.process.stdout
-        end = time.monotonic() + WALL_SECONDS
-        while b"\n" not in self.received:
+        end = time.monotonic() + ANSWER_TIMEOUT_S
+        while b"\n" not in self.buffer:
             if time.monotonic() > end:
-                raise SandboxLimitExceeded(f"has not ended after {WALL_SECONDS:g} s")
+                raise SandboxLimitExceeded(f"has not ended after {ANSWER_TIMEOUT_S:g} s")
             if select.select([self.process.stdout], [], [], POLL_S)[0]:
                 data = os.read(self.process.stdout.fileno(), 65536)
                 if not data:
                     raise SandboxLimitExceeded("ended the process that judges it")
-                self.received += data
-                if len(self.received) > MIB:
+                self.buffer += data
+                if len(self.buffer) > MIB:
                     raise SandboxLimitExceeded("wrote into the pipe of the process that judges it")
             self._look()
-        line, _, self.received = self.received.partition(b"\n")
+        line, _, self.buffer = self.buffer.partition(b"\n")
         return line.decode()
 
     def _look(self) -> None:
-        """Raise Stopped if all its processes together take too much."""
+        """Raise SandboxLimitExceeded if all its processes together take too much."""
         running = self.running()
-        if len(running) > PROCESSES:
-            raise SandboxLimitExceeded(f"started more than {PROCESSES} processes")
+        if len(running) > MAX_PROCESSES:
+            raise SandboxLimitExceeded(f"started more than {MAX_PROCESSES} processes")
         used = 0
         for process in running:
             with contextlib.suppress(psutil.Error):
-                held = process.memory_info()
-                used += held.rss - getattr(held, "shared", 0)
+                memory = process.memory_info()
+                used += memory.rss - getattr(memory, "shared", 0)
         if used > self.memory:
             raise SandboxLimitExceeded(f"used more than {self.memory / 2**30:.1f} GiB of memory")
 
@@ -235,18 +239,18 @@ class SandboxedProcess:
     def close(self) -> None:
         """End all its processes, and remove what they wrote."""
         end = time.monotonic() + KILL_TIMEOUT_S
-        left = self.running()
+        remaining = self.running()
         if sandbox().name == "bubblewrap":
             self.process.kill()  # with it ends the first process in there, and so do all others
         # Otherwise the first adopts what the others leave, and ends last.
-        while left and time.monotonic() < end:
+        while remaining and time.monotonic() < end:
             for sign in (signal.SIGSTOP, signal.SIGKILL):  # what is stopped starts no others
-                for process in left:
+                for process in remaining:
                     if process.pid != self.process.pid:
                         with contextlib.suppress(psutil.Error):
                             process.send_signal(sign)
             time.sleep(0.01)
-            left = [*self.running()[1:], *self._session()]
+            remaining = [*self.running()[1:], *self._session()]
         self.process.kill()
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout, self.log):
@@ -259,12 +263,12 @@ class SandboxedProcess:
         """What runs in the session that began with this one, once this one has ended."""
         if self.process.poll() is None:
             return []
-        found = []
+        processes = []
         for process in psutil.process_iter():
             with contextlib.suppress(OSError):
                 if os.getsid(process.pid) == self.process.pid and runs(process):
-                    found.append(process)
-        return found
+                    processes.append(process)
+        return processes
 
 
 def runs(process: psutil.Process) -> bool:

@@ -16,22 +16,22 @@ IN_RANK = "ddp_workbook.judging.in_rank"
 def main() -> None:
     """Answer each line with a verdict as JSON, after the line "ready"."""
     limit_this_process()
-    asked, answers = own_pipes()
+    requests, answers = own_pipes()
     fork_server.preload(IN_RANK)
     fork_server.warm_up()  # it imports torch while the next line does
     from ddp_workbook.judging import judge  # noqa: F401
 
     print("ready", file=answers, flush=True)
-    for line in asked:
+    for line in requests:
         print(json.dumps(judge_attempt(**json.loads(line))), file=answers, flush=True)
 
 
 def own_pipes() -> tuple[TextIO, TextIO]:
     """stdin and stdout, which nothing that this process starts can read or write any more."""
-    asked, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    requests, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
     os.dup2(os.open(os.devnull, os.O_RDWR), 0)
     os.dup2(2, 1)
-    return asked, answers
+    return requests, answers
 
 
 def judge_attempt(name: str, code: str) -> dict:

@@ -55,11 +55,12 @@ def time_pages(
     table = Table(*headings, caption=caption)
     failed = []
     with plain_errors():
-        for one in page_times(names or [], run):
-            stated = "{} + {}".format(*one.stated) if one.stated else "none"
-            row = [one.stem, f"{one.teaching:.0f}", str(one.exercises), stated]
-            table.add_row(*row, *([f"{one.seconds:.0f} s"] if run else []))
-            failed += [f"{one.stem}, {error}" for error in one.failed]
+        for page_time in page_times(names or [], run):
+            both = page_time.stated_minutes
+            stated = "{} + {}".format(*both) if both else "none"
+            row = [page_time.stem, f"{page_time.teaching:.0f}", str(page_time.exercises), stated]
+            table.add_row(*row, *([f"{page_time.seconds:.0f} s"] if run else []))
+            failed += [f"{page_time.stem}, {error}" for error in page_time.failed]
     Console().print(table)
     for line in failed:
         typer.echo(line, err=True)
@@ -100,19 +101,19 @@ def show_day(
         table.add_column(name, justify="left" if name == "what" else "right")
     for row in rows:
         parts = row.teaching, row.exercises, row.questions, row.slack
-        shown = [str(n) if row.page else "" for n in parts]
-        table.add_row(row.start, escape(timetable.plain(row.what)), *shown)
+        cells = [str(n) if row.page else "" for n in parts]
+        table.add_row(row.start, escape(timetable.plain(row.what)), *cells)
     table.add_section()
-    paged = [row for row in rows if row.page]
-    sums = [sum(getattr(row, name) for row in paged) for name in numbers]
+    page_rows = [row for row in rows if row.page]
+    sums = [sum(getattr(row, name) for row in page_rows) for name in numbers]
     whole = timetable.clock(sum(row.length for row in rows))
-    table.add_row("total", f"{whole} hours, {len(paged)} pages", *map(str, sums))
+    table.add_row("total", f"{whole} hours, {len(page_rows)} pages", *map(str, sums))
     Console().print(table)
     if late <= 0:
         return
     typer.echo(f"This ends {late} minutes late. Leave out:")
     for cut in cuts:
         typer.echo(f"- {cut.stem}: {timetable.plain(cut.words)} ({cut.minutes} min)")
-    if (saved := sum(cut.minutes for cut in cuts)) < late:
-        typer.echo(f"Even then {late - saved} minutes are missing: take a shorter plan.")
+    if (savings := sum(cut.minutes for cut in cuts)) < late:
+        typer.echo(f"Even then {late - savings} minutes are missing: take a shorter plan.")
     raise typer.Exit(1)

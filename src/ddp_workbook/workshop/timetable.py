@@ -19,11 +19,11 @@ from ddp_workbook.workshop import minutes
 from manyranks.errors import WorkbookError
 
 SET_UP, CLOSE, BREAK, LUNCH = 10, 5, 15, 60  # minutes
-QUESTIONS = 2  # that the whole room discusses, on a chapter's own page
-QUESTION = 2  # minutes that a discussion adds to the half minute of the guess
+QUESTION_COUNT = 2  # that the whole room discusses, on a chapter's own page
+QUESTION_MINUTES = 2  # minutes that a discussion adds to the half minute of the guess
 SLACK = 0.1  # of a page, for those who read slowly and for what goes wrong
 PAUSE = re.compile(r"(break|lunch)(?::(\d+))?")
-SITTING = 100  # minutes after which a list of pages gets a break
+MAX_SITTING_MINUTES = 100  # minutes after which a list of pages gets a break
 PLAN = re.compile(r"#+ (.*) \((\d+:\d\d)\)")
 CELL = r"\[[^\]]*\]\([^)\s]*#cell-id=([\w-]+)\)"
 SPAN = re.compile(rf"{CELL}(?: to {CELL})?")
@@ -48,11 +48,11 @@ class Row:
     @property
     def page(self) -> Path | None:
         """The page that the row links to; a welcome, a break and the end have none."""
-        found = re.search(r"\]\(([^)\s#]+\.ipynb)", self.what)
-        return pages.FOLDER / found[1] if found else None
+        match = re.search(r"\]\(([^)\s#]+\.ipynb)", self.what)
+        return pages.FOLDER / match[1] if match else None
 
     @property
-    def left_out(self) -> str:
+    def omissions(self) -> str:
         """What the row leaves out of its page, in words; "" if nothing."""
         return self.what.partition(", without ")[2]
 
@@ -60,7 +60,7 @@ class Row:
     def questions(self) -> int:
         """Minutes in which the room discusses."""
         core = self.page is not None and pages.FURTHER not in self.page.stem
-        return QUESTIONS * QUESTION if core else 0
+        return QUESTION_COUNT * QUESTION_MINUTES if core else 0
 
     @property
     def slack(self) -> int:
@@ -82,7 +82,7 @@ class Row:
         if self.page.stem not in known:
             raise BadPlan(f"The guide has a plan with {self.page.name}: there is no such page.")
         teaching, exercises = known[self.page.stem]
-        less = cost(self.page, self.left_out, teaching)
+        less = cost(self.page, self.omissions, teaching)
         return replace(self, teaching=teaching - less[0], exercises=exercises - less[1])
 
 
@@ -106,15 +106,15 @@ def guide_text() -> str:
 
 def plans(text: str) -> dict[str, tuple[int, list[Row]]]:
     """By heading: the minutes that a plan may take, and its rows, of which the last is its end."""
-    found: dict[str, tuple[int, list[Row]]] = {}
+    plans_by_heading: dict[str, tuple[int, list[Row]]] = {}
     rows: list[Row] = []
     for line in text.splitlines():
         if heading := PLAN.fullmatch(line):
             rows = []
-            found[heading[1]] = in_minutes(heading[2]), rows
+            plans_by_heading[heading[1]] = in_minutes(heading[2]), rows
         elif row := row_of(line):
             rows.append(row)
-    return found
+    return plans_by_heading
 
 
 def row_of(line: str) -> Row | None:
@@ -140,13 +140,13 @@ def all_minutes() -> dict[str, tuple[int, int]]:
     """By page: teaching minutes as it states them, and the sum of its exercises' own minutes."""
     known = {}
     for path in pages.all_pages():
-        found = pages.STATED.search(path.read_text(encoding="utf-8"))
-        if not found:
+        match = pages.STATED.search(path.read_text(encoding="utf-8"))
+        if not match:
             raise BadPlan(
                 f"{path.stem}: its first cell has no *teaching 20 min · exercises 8 min*."
             )
-        listed = CHAPTERS.get(path.stem[3:], [])
-        known[path.stem] = int(found[1]), sum(map(minutes.of_exercise, listed))
+        exercises = CHAPTERS.get(path.stem[3:], [])
+        known[path.stem] = int(match[1]), sum(map(minutes.of_exercise, exercises))
     return known
 
 
@@ -159,19 +159,19 @@ def cost(path: Path, words: str, teaching: int) -> tuple[int, int]:
         return 0, 0
     notebook = nbformat.read(path, as_version=4)
     ids = [cell.id for cell in notebook.cells]
-    named = set()
+    cell_ids = set()
     for first, last in spans(words):
         if missing := {first, last} - {*ids}:
             raise BadPlan(
                 f"The guide leaves out {', '.join(missing)} of {path.stem}: no such cell."
             )
-        named |= {*ids[ids.index(first) : ids.index(last) + 1]}
+        cell_ids |= {*ids[ids.index(first) : ids.index(last) + 1]}
     own = [name for name, _ in pages.exercises(notebook)]
-    chosen = [name for name in own if f"`{name}`" in words]
+    names = [name for name in own if f"`{name}`" in words]
     whole = minutes.teaching(notebook)
-    notebook.cells = [cell for cell in notebook.cells if cell.id in named]
+    notebook.cells = [cell for cell in notebook.cells if cell.id in cell_ids]
     part = minutes.teaching(notebook)
-    return round(teaching * part / whole), sum(map(minutes.of_exercise, chosen))
+    return round(teaching * part / whole), sum(map(minutes.of_exercise, names))
 
 
 def spans(words: str) -> list[tuple[str, str]]:
@@ -185,21 +185,21 @@ def spans(words: str) -> list[tuple[str, str]]:
 def lines_with_page(text: str) -> Iterator[tuple[str, Path | None]]:
     """The guide's lines; those of the list of what to leave out come with their chapter's page."""
     titles = {pages.title(pages.load(path)): path for path in pages.all_pages()}
-    page, listed = None, False
+    page, in_list = None, False
     for line in text.split("\n"):
         if line.startswith("#"):
-            page, listed = titles.get(line.lstrip("# ")), False
-        listed = listed or line.startswith("**If you are late**")
-        yield line, page if listed and ITEM.fullmatch(line) else None
+            page, in_list = titles.get(line.lstrip("# ")), False
+        in_list = in_list or line.startswith("**If you are late**")
+        yield line, page if in_list and ITEM.fullmatch(line) else None
 
 
 def cuts(text: str) -> list[Cut]:
     """All that the guide's chapters say can be left out."""
-    found = []
+    result = []
     for line, page in lines_with_page(text):
         if page and (item := ITEM.fullmatch(line)):
-            found.append(Cut(page.stem, item[2], int(item[3])))
-    return found
+            result.append(Cut(page.stem, item[2], int(item[3])))
+    return result
 
 
 def renewed_cut(line: str, page: Path, known: Minutes) -> str:
@@ -211,19 +211,22 @@ def renewed_cut(line: str, page: Path, known: Minutes) -> str:
 
 def to_leave_out(rows: Sequence[Row], late: int, text: str) -> list[Cut]:
     """What saves these minutes: as few cuts as possible, then whole pages from the end."""
-    taken = {row.page.stem: row for row in rows if row.page}
-    known = [cut for cut in cuts(text) if cut.stem in taken]
-    known = [cut for cut in known if not named(cut.words) <= named(taken[cut.stem].left_out)]
+    rows_by_stem = {row.page.stem: row for row in rows if row.page}
+    known = [cut for cut in cuts(text) if cut.stem in rows_by_stem]
+    omitted = {stem: named_parts(row.omissions) for stem, row in rows_by_stem.items()}
+    known = [cut for cut in known if not named_parts(cut.words) <= omitted[cut.stem]]
     known.sort(key=lambda cut: -cut.minutes)
-    whole = [Cut(stem, "the whole page", row.length) for stem, row in reversed(taken.items())]
-    chosen: list[Cut] = []
+    whole = [
+        Cut(stem, "the whole page", row.length) for stem, row in reversed(rows_by_stem.items())
+    ]
+    selection: list[Cut] = []
     for cut in known if sum(cut.minutes for cut in known) >= late else whole:
-        if sum(one.minutes for one in chosen) < late:
-            chosen.append(cut)
-    return chosen
+        if sum(selected.minutes for selected in selection) < late:
+            selection.append(cut)
+    return selection
 
 
-def named(words: str) -> set[str | tuple[str, str]]:
+def named_parts(words: str) -> set[str | tuple[str, str]]:
     """The parts of a page and the exercises that these words name."""
     return {*spans(words), *re.findall(r"`(\w+)`", words)}
 
@@ -241,10 +244,10 @@ def named_plan(name: str, text: str, known: Minutes) -> tuple[int, list[Row]]:
 
     Raises BadPlan for an unknown name.
     """
-    named = {name_of(heading): plan for heading, plan in plans(text).items()}
-    if name not in named:
-        raise BadPlan(f"There is no plan called {name!r}. There are: {', '.join(named)}.")
-    limit, rows = named[name]
+    plans_by_name = {name_of(heading): plan for heading, plan in plans(text).items()}
+    if name not in plans_by_name:
+        raise BadPlan(f"There is no plan called {name!r}. There are: {', '.join(plans_by_name)}.")
+    limit, rows = plans_by_name[name]
     return limit, [row.with_minutes(known) for row in rows]
 
 
@@ -260,7 +263,7 @@ def own_list(names: Sequence[str], known: Minutes, set_up: bool = True) -> list[
     break stands before each page that would keep people for more than 100 minutes. Raises BadPlan
     for an empty list or a page that is named twice, and BadPage for an unknown one.
     """
-    pauses = {name: pause(found) for name in names if (found := PAUSE.fullmatch(name))}
+    pauses = {name: pause(match) for name in names if (match := PAUSE.fullmatch(name))}
     if not set(names) - set(pauses):
         raise BadPlan("Name at least one page, such as 02, or a --plan of the guide.")
     rows = [Row("", f"Set-up and welcome, {SET_UP} min", 0, 0)] if set_up else []
@@ -274,23 +277,28 @@ def own_list(names: Sequence[str], known: Minutes, set_up: bool = True) -> list[
             raise BadPlan(f"{path.stem} is named twice.")
         row = Row("", f"[{pages.title(pages.load(path))}]({path.name})", 0, 0).with_minutes(known)
         sitting += row.length
-        if sitting > SITTING and not set(names) & set(pauses) and rows and rows[-1].page:
+        if (
+            sitting > MAX_SITTING_MINUTES
+            and not set(names) & set(pauses)
+            and rows
+            and rows[-1].page
+        ):
             rows.append(Row("", f"Break, {BREAK} min", 0, 0))
             sitting = row.length
         rows.append(row)
     return [*rows, Row("", f"Close, {CLOSE} min", 0, 0), Row("", "End", 0, 0)]
 
 
-def pause(found: re.Match) -> str:
+def pause(match: re.Match) -> str:
     """A pause as the plans write it: "Break, 15 min"."""
-    usual = {"break": BREAK, "lunch": LUNCH}[found[1]]
-    return f"{found[1].capitalize()}, {int(found[2] or usual)} min"
+    usual = {"break": BREAK, "lunch": LUNCH}[match[1]]
+    return f"{match[1].capitalize()}, {int(match[2] or usual)} min"
 
 
 def time_of_day(words: str) -> int:
     """Minutes after midnight of "9:00". Raises BadPlan for what is no time of a day."""
-    found = re.fullmatch(r"(\d{1,2}):(\d\d)", words)
-    if not found or int(found[1]) > 23 or int(found[2]) > 59:
+    match = re.fullmatch(r"(\d{1,2}):(\d\d)", words)
+    if not match or int(match[1]) > 23 or int(match[2]) > 59:
         raise BadPlan(f"{words!r} is no time of the day. Write it as 9:00 or 13:30.")
     return in_minutes(words)
 
@@ -304,8 +312,8 @@ def on_the_clock(rows: Sequence[Row], start: int) -> list[Row]:
     if start + whole > 24 * 60:
         latest = f"; start at {clock(24 * 60 - whole)} or before" if whole <= 24 * 60 else ""
         raise BadPlan(f"This would end after midnight: it takes {clock(whole)} hours{latest}.")
-    done = []
+    timed_rows = []
     for row in rows:
-        done.append(replace(row, start=clock(start)))
+        timed_rows.append(replace(row, start=clock(start)))
         start += row.length
-    return done
+    return timed_rows

@@ -18,9 +18,9 @@ from ddp_workbook.workshop.merging import merge
 from manyranks.errors import WorkbookError
 from manyranks.files import write_numbered
 
-LOCAL = 60.0  # seconds for a command of git that asks no other machine
-REMOTE = 180.0  # seconds for git fetch
-INSTALLED = ("pyproject.toml", "constraints.txt")  # what `make lab` installs from
+LOCAL_TIMEOUT_S = 60.0  # seconds for a command of git that asks no other machine
+REMOTE_TIMEOUT_S = 180.0  # seconds for git fetch
+PACKAGE_FILES = ("pyproject.toml", "constraints.txt")  # what `make lab` installs from
 BUSY = {  # files of git while it is in the middle of something -> how to leave that
     "MERGE_HEAD": "git merge --abort",
     "rebase-merge": "git rebase --abort",
@@ -39,21 +39,21 @@ class CannotUpdate(WorkbookError):
 class Outcome:
     """What an update has changed, as paths below the checkout."""
 
-    written: list[str] = field(default_factory=list)  # files that are new, or new again
-    removed: list[str] = field(default_factory=list)
+    new_files: list[str] = field(default_factory=list)  # files that are new, or new again
+    removed_files: list[str] = field(default_factory=list)
     aside: dict[str, tuple[int, Path]] = field(default_factory=dict)
     """What both have changed: how many cells (0: the file), and the file with the reader's."""
-    left: dict[str, str] = field(default_factory=dict)  # pages left as they are, and why
+    unchanged: dict[str, str] = field(default_factory=dict)  # pages left as they are, and why
 
     @property
     def pages(self) -> list[str]:
         """The names of the pages that have changed."""
-        return [Path(path).name for path in self.written if path.endswith(".ipynb")]
+        return [Path(path).name for path in self.new_files if path.endswith(".ipynb")]
 
     @property
     def installs(self) -> bool:
         """Whether other packages may be needed."""
-        return any(path in self.written for path in INSTALLED)
+        return any(path in self.new_files for path in PACKAGE_FILES)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def update(checkout: Path, source: Path | None = None) -> Outcome:
             f"{error.filename} cannot be written: {error.strerror}. Some files are new and others "
             "are not yet: mend this, and run `update` again, which completes it."
         ) from None
-    if not outcome.left:
+    if not outcome.unchanged:
         git(checkout, "reset", "-q", target)
     return outcome
 
@@ -101,7 +101,7 @@ def update(checkout: Path, source: Path | None = None) -> Outcome:
 
 
 def git(
-    checkout: Path, *words: str, given: str = "", seconds: float = LOCAL, index: str = ""
+    checkout: Path, *words: str, stdin: str = "", seconds: float = LOCAL_TIMEOUT_S, index: str = ""
 ) -> str:
     """What a command of git prints; `index` is another file for its index.
 
@@ -111,9 +111,9 @@ def git(
     ssh = os.environ.get("GIT_SSH_COMMAND", "ssh -o BatchMode=yes")
     asks_nothing = {"GIT_TERMINAL_PROMPT": "0", "GIT_SSH_COMMAND": ssh, "LC_ALL": "C"}
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             ["git", "-C", str(checkout), *words],
-            input=given.encode("utf-8", "surrogateescape"),
+            input=stdin.encode("utf-8", "surrogateescape"),
             env=clean | asks_nothing | ({"GIT_INDEX_FILE": index} if index else {}),
             capture_output=True,
             check=True,
@@ -127,10 +127,10 @@ def git(
     except subprocess.TimeoutExpired:
         raise CannotUpdate(f"git {words[0]} has not ended after {seconds:g} s.") from None
     except subprocess.CalledProcessError as error:
-        said = error.stderr.decode("utf-8", "replace").strip().splitlines() or [str(error)]
-        why = next((line for line in said if line.startswith(("fatal:", "error:"))), said[-1])
+        lines = error.stderr.decode("utf-8", "replace").strip().splitlines() or [str(error)]
+        why = next((line for line in lines if line.startswith(("fatal:", "error:"))), lines[-1])
         raise CannotUpdate(f"git {words[0]}: {why}") from None
-    return done.stdout.decode("utf-8", "surrogateescape")
+    return result.stdout.decode("utf-8", "surrogateescape")
 
 
 def _refuse_other_folders(checkout: Path) -> None:
@@ -169,7 +169,7 @@ def _refuse_unfinished(checkout: Path) -> None:
 
 def _newest(checkout: Path, source: Path | None, head: str) -> str:
     """The newest commit of the branch that this one follows, or of the clone in `source`."""
-    name = _fetched(checkout) if source is None else _fetched_from(checkout, source)
+    name = _fetch_upstream(checkout) if source is None else _fetch_clone(checkout, source)
     newest = git(checkout, "rev-parse", "FETCH_HEAD" if source else "@{upstream}").strip()
     if not (_contains(checkout, newest, head) or _contains(checkout, head, newest)):
         raise CannotUpdate(
@@ -180,7 +180,7 @@ def _newest(checkout: Path, source: Path | None, head: str) -> str:
     return newest
 
 
-def _fetched(checkout: Path) -> str:
+def _fetch_upstream(checkout: Path) -> str:
     """Fetch what the branch in this checkout follows; return its name."""
     try:
         name = git(checkout, "rev-parse", "--abbrev-ref", "@{upstream}").strip()
@@ -192,7 +192,7 @@ def _fetched(checkout: Path) -> str:
             f"workbook: `update --from DIR`. {NOTHING_CHANGED}"
         ) from None
     try:
-        git(checkout, "fetch", "--quiet", seconds=REMOTE)
+        git(checkout, "fetch", "--quiet", seconds=REMOTE_TIMEOUT_S)
     except CannotUpdate as error:
         raise CannotUpdate(
             f"{name} cannot be fetched ({error}). Is there a network? Without one, take a newer "
@@ -201,7 +201,7 @@ def _fetched(checkout: Path) -> str:
     return name
 
 
-def _fetched_from(checkout: Path, source: Path) -> str:
+def _fetch_clone(checkout: Path, source: Path) -> str:
     """Fetch what the clone in this folder has committed; return its name."""
     try:
         git(checkout, "fetch", "--quiet", str(source.expanduser().absolute()), "HEAD")
@@ -213,10 +213,10 @@ def _fetched_from(checkout: Path, source: Path) -> str:
     return str(source)
 
 
-def _contains(checkout: Path, commit: str, other: str) -> bool:
-    """Whether `commit` is `other` or comes after it."""
+def _contains(checkout: Path, commit: str, ancestor: str) -> bool:
+    """Whether `commit` is `ancestor` or comes after it."""
     try:
-        git(checkout, "merge-base", "--is-ancestor", other, commit)
+        git(checkout, "merge-base", "--is-ancestor", ancestor, commit)
     except CannotUpdate:
         return False
     return True
@@ -225,64 +225,68 @@ def _contains(checkout: Path, commit: str, other: str) -> bool:
 def changes(checkout: Path, old: str, new: str) -> list[Change]:
     """The files that differ between two editions, with what stands in the checkout."""
     words = git(checkout, "diff-tree", "-r", "-z", "--no-renames", "--raw", old, new).split("\0")
-    found = []
+    differences = []
     for about, path in zip(words[::2], words[1::2], strict=False):
         _, mode, was, becomes, _ = about.split(" ")
-        had, has = (one.strip("0") and one for one in (was, becomes))  # only zeros: there is none
-        found.append(Change(path, had, has, mode == "100755"))
-    here = _ids(checkout, [one.path for one in found])
-    return [replace(one, mine=here.get(one.path, "")) for one in found]
+        old_id, new_id = (
+            blob.strip("0") and blob for blob in (was, becomes)
+        )  # zeros: there is none
+        differences.append(Change(path, old_id, new_id, mode == "100755"))
+    here = _ids(checkout, [change.path for change in differences])
+    return [replace(change, mine=here.get(change.path, "")) for change in differences]
 
 
 def _ids(checkout: Path, paths: list[str]) -> dict[str, str]:
     """git's ids of what stands in the checkout; files that are not there are left out."""
     present = [path for path in paths if (checkout / path).is_file()]
-    ids = git(checkout, "hash-object", "--stdin-paths", given="\n".join(present)).split()
+    ids = git(checkout, "hash-object", "--stdin-paths", stdin="\n".join(present)).split()
     return dict(zip(present, ids, strict=True))
 
 
 # What becomes of the files
 
 
-def _bring(checkout: Path, changed: list[Change], target: str, outcome: Outcome) -> None:
+def _bring(checkout: Path, file_changes: list[Change], target: str, outcome: Outcome) -> None:
     """Write the new edition over the old one; what only the reader has is laid beside first."""
-    merged: dict[str, tuple[bytes, dict]] = {}
+    merged_pages: dict[str, tuple[bytes, dict]] = {}
     plain: dict[str, str] = {}
-    for one in changed:
-        file = checkout / one.path
-        if one.mine == one.new and os.access(file, os.X_OK) == one.runs:
+    for change in file_changes:
+        file = checkout / change.path
+        if change.mine == change.new and os.access(file, os.X_OK) == change.runs:
             continue  # also if both are gone
-        if not one.new:
-            if one.mine == one.old:  # otherwise it stays, as a file of the reader's own
-                outcome.removed.append(one.path)
+        if not change.new:
+            if change.mine == change.old:  # otherwise it stays, as a file of the reader's own
+                outcome.removed_files.append(change.path)
             continue
-        if one.is_page and one.mine not in (one.old, one.new):
+        if change.is_page and change.mine not in (change.old, change.new):
             read = file.read_bytes()
             try:
-                page, lost = merge(_page(checkout, one.old), _own(file), _page(checkout, one.new))
+                page, conflicts = merge(
+                    _page(checkout, change.old), _own(file), _page(checkout, change.new)
+                )
             except pages.BadPage as problem:
-                outcome.left[one.path] = str(problem)
+                outcome.unchanged[change.path] = str(problem)
                 continue
-            if lost:
-                aside = {**page, "cells": lost}
-                outcome.aside[one.path] = len(lost), _beside(checkout, file, _text(aside))
-            merged[one.path] = read, page
+            if conflicts:
+                aside = {**page, "cells": conflicts}
+                outcome.aside[change.path] = len(conflicts), _beside(checkout, file, _text(aside))
+            merged_pages[change.path] = read, page
             continue
-        if one.mine not in ("", one.old, one.new):
-            outcome.aside[one.path] = 0, _beside(checkout, file, file.read_bytes())
-        plain[one.path] = one.mine
+        if change.mine not in ("", change.old, change.new):
+            outcome.aside[change.path] = 0, _beside(checkout, file, file.read_bytes())
+        plain[change.path] = change.mine
     now = _ids(checkout, [*plain])
-    saved = {path for path, mine in plain.items() if now.get(path, "") != mine}
-    outcome.left |= dict.fromkeys(saved, JUST_SAVED)
-    outcome.written += [path for path in plain if path not in saved]
-    _check_out(checkout, target, outcome.written)
-    for path, (read, page) in merged.items():
+    just_saved = {path for path, mine in plain.items() if now.get(path, "") != mine}
+    outcome.unchanged |= dict.fromkeys(just_saved, JUST_SAVED)
+    outcome.new_files += [path for path in plain if path not in just_saved]
+    _check_out(checkout, target, outcome.new_files)
+    for path, (read, page) in merged_pages.items():
         if (checkout / path).read_bytes() != read:
-            outcome.left[path] = JUST_SAVED
+            outcome.unchanged[path] = JUST_SAVED
             continue
         pages.save(checkout / path, page)
-        outcome.written.append(path)
-    for path in outcome.removed:
+        outcome.new_files.append(path)
+    for path in outcome.removed_files:
         (checkout / path).unlink(missing_ok=True)
 
 
@@ -321,4 +325,4 @@ def _check_out(checkout: Path, tree: str, paths: list[str]) -> None:
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as own:
         index = str(Path(own, "index"))
         git(checkout, "read-tree", tree, index=index)
-        git(checkout, "checkout-index", "-f", "-z", "--stdin", given="\0".join(paths), index=index)
+        git(checkout, "checkout-index", "-f", "-z", "--stdin", stdin="\0".join(paths), index=index)

@@ -54,11 +54,11 @@ def steps_so_far(runs: killed_ranks.Runs) -> int:
 def test_a_button_kills_a_rank_of_the_run(recovery, no_rank_left):  # noqa: F811
     """While it runs, the picture moves."""
     start, *ranks = recovery.buttons
-    before = recovery.shown.value
+    before = recovery.display.value
     start.click()
     runs = recovery.run
     assert wait_until(lambda: runs.number > 1 and steps_so_far(runs) > 2, 60)
-    assert wait_until(lambda: recovery.shown.value != before, 60)
+    assert wait_until(lambda: recovery.display.value != before, 60)
     ranks[2].click()
     recovery.wait()
     assert recovery.answer.error is None

@@ -16,8 +16,8 @@ from ddp_workbook.chapters import single_process
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
 from tests.clusters.breakages import BREAKAGES, HEAD_BY_ADDRESS, own_name_is_loopback
 from tests.clusters.hosts import Hosts
-from tests.clusters.record_messages import recorded
-from tests.clusters.torchruns import LIMIT, PORT, TORCHRUN, WORKER, line, run_on_hosts
+from tests.clusters.record_messages import read_records
+from tests.clusters.torchruns import PORT, TIMEOUT_S, TORCHRUN, WORKER, line, run_on_hosts
 
 pytestmark = pytest.mark.push("hosts and Slurm")
 
@@ -45,7 +45,7 @@ def train_on(hosts, program, nodes, ranks, results):
     """One training over these hosts; how each torchrun ended, and the row of results."""
     chapter = [str(CHAPTERS / f"{program}.py"), *SIZE, f"--results={results}"]
     typed = line(nodes=nodes, ranks=ranks, program=chapter)
-    ended = run_on_hosts(hosts, dict.fromkeys(range(nodes), typed), LIMIT)
+    ended = run_on_hosts(hosts, dict.fromkeys(range(nodes), typed), TIMEOUT_S)
     assert [each.code for each in ended] == [0] * nodes, "\n".join(each.output for each in ended)
     with open(results) as file:
         (row,) = csv.DictReader(file)
@@ -109,7 +109,7 @@ def test_four_hosts_train_as_one_process_does(program, tmp_path):
 
 def test_every_breakage_is_recorded():
     """With its message, in which its key words are; mixed versions need another torch."""
-    known = recorded()
+    known = read_records()
     assert set(known) == {breakage.name for breakage in BREAKAGES} | {"mixed_versions"}
     for breakage in BREAKAGES:
         record = known[breakage.name]
@@ -129,18 +129,19 @@ def again(breakage):
 @pytest.mark.parametrize("breakage", [again(breakage) for breakage in BREAKAGES])
 def test_the_recorded_words_still_hold(breakage):
     """Today's torch says the same, on the same host, and each torchrun ends with the same code."""
-    record = recorded()[breakage.name]
+    record = read_records()[breakage.name]
     with Hosts(2) as hosts:
         ended = breakage.run(hosts)
     assert {each.host: each.code for each in ended} == record["exit_code"]
-    said = "\n".join(breakage.said(each) for each in ended)
+    said = "\n".join(breakage.message_of(each) for each in ended)
     assert breakage.key in said, "\n".join(each.output for each in ended)
 
 
 @cluster
 def test_only_the_failing_ranks_own_host_has_the_root_cause():
     """Both torchruns fail, but on the other host the report blames a closed connection."""
-    message, code = recorded()["rank_fails"]["message"], recorded()["rank_fails"]["exit_code"]
+    record = read_records()["rank_fails"]
+    message, code = record["message"], record["exit_code"]
     assert code == {"node1": 1, "node2": 1}
     assert "ValueError: this rank has no rows left" in message["node2"]
     assert "ValueError" not in message["node1"]
@@ -161,7 +162,7 @@ def test_what_mends_a_host_whose_name_is_loopback(endpoint, head, other):
     """gloo is told the interface; the head, that it is the head, where the address hides it."""
     lines = {0: line(*head, endpoint=endpoint), 1: line(*other, endpoint=endpoint)}
     with Hosts(2) as hosts, own_name_is_loopback(hosts):
-        ended = run_on_hosts(hosts, lines, LIMIT, environment={"GLOO_SOCKET_IFNAME": "eth0"})
+        ended = run_on_hosts(hosts, lines, TIMEOUT_S, environment={"GLOO_SOCKET_IFNAME": "eth0"})
     assert [each.code for each in ended] == [0, 0], "\n".join(each.output for each in ended)
 
 
@@ -192,7 +193,7 @@ def listening(hosts: Hosts, i: int) -> list[tuple[str, int]]:
 def visit(hosts: Hosts, i: int, address: str, port: int) -> subprocess.CompletedProcess:
     """A stranger to the job, on host i, uses the store at this address."""
     return hosts.run(
-        i, [*NOBODY, sys.executable, "-c", STRANGER, address, str(port)], timeout=LIMIT
+        i, [*NOBODY, sys.executable, "-c", STRANGER, address, str(port)], timeout=TIMEOUT_S
     )
 
 
@@ -206,7 +207,7 @@ def test_the_store_listens_everywhere_and_asks_nobody(hosts):
     found = {}
 
     def look(printed) -> bool:
-        assert wait_until(lambda: "step 1" in printed(0), LIMIT), printed(0)
+        assert wait_until(lambda: "step 1" in printed(0), TIMEOUT_S), printed(0)
         found["ports"] = listening(hosts, 0)
         everywhere = [port for address, port in found["ports"] if address in ("::", "0.0.0.0")]
         found["visits"] = [visit(hosts, 1, hosts.names[0], port) for port in everywhere[:1]]
@@ -214,7 +215,7 @@ def test_the_store_listens_everywhere_and_asks_nobody(hosts):
 
     steps = (WORKER, "--steps=100000", "--pause=0.1")
     typed = [TORCHRUN, "--standalone", "--nproc-per-node=2", *steps]
-    run_on_hosts(hosts, {0: typed}, LIMIT, meanwhile=look)
+    run_on_hosts(hosts, {0: typed}, TIMEOUT_S, meanwhile=look)
     addresses = [address for address, _ in found["ports"]]
     assert hosts.addresses[0] in addresses  # gloo, once for each rank
     (visit_done,) = found["visits"]

@@ -267,7 +267,7 @@ def test_each_fault_between_hosts_has_its_own_words(how, words, hosts_to_play_wi
     answer = made.answer_to(made.values | {"breaks": how})
     assert answer.error is None and re.search(words, answer.words), answer.words
     assert ("What to do" in answer.words) == bool(rendezvous_faults.ADVICE[how])
-    assert answer.printed == ""
+    assert answer.output == ""
 
 
 @pytest.mark.push("breakages between hosts")

@@ -57,7 +57,7 @@ def test_each_way_of_rank_3_has_its_report(how, words):
     made = play_sum()
     made.controls["rank_3"].value = how
     made.wait()
-    assert words in made.shown.value and "Afterwards the ranks have 10" in made.answer.words
+    assert words in made.display.value and "Afterwards the ranks have 10" in made.answer.words
 
 
 PRETEND = """import os, sys

@@ -45,8 +45,8 @@ def as_before(before: dict) -> bool:
 def test_launches_in_a_row_leave_nothing(count):
     """1 in 10 fails on purpose: none hangs, each verdict is right, nothing is left anywhere."""
     found = many_launches.run(count)
-    assert {name: found[name] for name in many_launches.COUNTED} == dict.fromkeys(
-        many_launches.COUNTED, 0
+    assert {name: found[name] for name in many_launches.COUNTS} == dict.fromkeys(
+        many_launches.COUNTS, 0
     ), found["examples"]
     assert sum(found["kinds"].values()) == count // 10
 

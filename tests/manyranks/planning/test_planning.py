@@ -448,7 +448,7 @@ def test_a_model_of_400_b_for_1024_ranks_takes_seconds_and_little_memory():
 
 def test_the_row_of_the_benchmark(monkeypatch):
     """Seconds and memory of the cut, beside the plan; a slow or a large one misses."""
-    found = {large_plan.CUT: (3.0, 2**29), large_plan.PLANNED: (0.02, 2**28)}
+    found = {large_plan.CUT: (3.0, 2**29), large_plan.PLAN_TEXT: (0.02, 2**28)}
     monkeypatch.setattr(large_plan, "run", found.__getitem__)
     seconds, memory = large_plan.measure(quick=True)
     assert (seconds.value, memory.value) == (3.0, 0.5) and seconds.met and memory.met

@@ -10,12 +10,12 @@ import re
 from dataclasses import asdict, dataclass, field, replace
 
 MAX_NEWS_BYTES = 1 << 16  # bytes of an attendee's news
-LONGEST_NAME = 40
-LONGEST_WORD, LONGEST_ADVICE = 80, 1000
-MOST_EXERCISES = 200
-MOST_QUESTIONS = 400
+MAX_NAME_LENGTH = 40
+MAX_WORD_LENGTH, MAX_ADVICE_LENGTH = 80, 1000
+MAX_EXERCISES = 200
+MAX_QUESTIONS = 400
 GUESS = r"[a-z]|[\d.e+-]{1,24}"  # the letter of a choice, or a number
-LATEST = 1e11  # a time in seconds; later ones are no times
+MAX_TIME_S = 1e11  # a time in seconds; later ones are no times
 
 
 @dataclass(frozen=True)
@@ -77,7 +77,7 @@ class Attendee:
             for name, work in self.exercises.items()
         }
         guesses = {
-            name: replace(one, time=one.time + seconds) for name, one in self.guesses.items()
+            name: replace(guess, time=guess.time + seconds) for name, guess in self.guesses.items()
         }
         since, sent, latest = self.since + seconds, self.sent + seconds, self.time + seconds
         return Attendee(self.name, self.page, latest, exercises, since, sent, guesses)
@@ -98,31 +98,31 @@ class Attendee:
         return replace(self, exercises=exercises, guesses=guesses)
 
 
-def shown_name(name: object) -> str:
+def clean_name(name: object) -> str:
     """A name as all see it, on one line; ValueError if it is empty or longer than 40 characters."""
-    shown = " ".join("".join(c if c.isprintable() else " " for c in str(name)).split())
-    if not 0 < len(shown) <= LONGEST_NAME:
-        raise ValueError(f"a name has 1 to {LONGEST_NAME} letters, not {str(name)[:60]!r}")
-    return shown
+    display_name = " ".join("".join(c if c.isprintable() else " " for c in str(name)).split())
+    if not 0 < len(display_name) <= MAX_NAME_LENGTH:
+        raise ValueError(f"a name has 1 to {MAX_NAME_LENGTH} letters, not {str(name)[:60]!r}")
+    return display_name
 
 
-def parsed(data: bytes) -> Attendee:
+def parse_news(data: bytes) -> Attendee:
     """An attendee's news. Raises ValueError if anything in it is not as it should be."""
     if len(data) > MAX_NEWS_BYTES:
         raise ValueError(f"it has more than {MAX_NEWS_BYTES:,} bytes")
     try:
         news = json.loads(data.decode("utf-8"))
-        exercises = {word(name): progress(one) for name, one in news["exercises"].items()}
-        if len(exercises) > MOST_EXERCISES:
-            raise ValueError(f"it has more than {MOST_EXERCISES} exercises")
+        exercises = {word(name): progress(value) for name, value in news["exercises"].items()}
+        if len(exercises) > MAX_EXERCISES:
+            raise ValueError(f"it has more than {MAX_EXERCISES} exercises")
         all_guesses = news.get("guesses", {}).items()  # a page of an older workbook sends none
-        guesses = {word(name): parse_guess(one) for name, one in all_guesses}
-        if len(guesses) > MOST_QUESTIONS:
-            raise ValueError(f"it has guesses for more than {MOST_QUESTIONS} questions")
+        guesses = {word(name): parse_guess(value) for name, value in all_guesses}
+        if len(guesses) > MAX_QUESTIONS:
+            raise ValueError(f"it has guesses for more than {MAX_QUESTIONS} questions")
         since, sent = moment(news.get("since", 0.0)), moment(news.get("sent", 0.0))
         page = news["page"] and word(news["page"])
         return Attendee(
-            shown_name(news["name"]), page, moment(news["time"]), exercises, since, sent, guesses
+            clean_name(news["name"]), page, moment(news["time"]), exercises, since, sent, guesses
         )
     except (TypeError, KeyError, AttributeError, RecursionError, OverflowError) as error:
         raise ValueError(f"it is not an attendee's news: {error}") from None
@@ -135,7 +135,7 @@ def progress(news: dict) -> ExerciseProgress:
         raise ValueError(f"{attempts!r} is no number of attempts")
     if state not in ("solved", "not yet"):
         raise ValueError(f"{state!r} is no state of an exercise")
-    advice = str(news["advice"])[:LONGEST_ADVICE]
+    advice = str(news["advice"])[:MAX_ADVICE_LENGTH]
     return ExerciseProgress(
         state, attempts, advice, moment(news["time"]), moment(news.get("began", news["time"]))
     )
@@ -146,21 +146,21 @@ def parse_guess(news: dict) -> GuessNews:
     chosen, guesses = news["chosen"], (news["first"], news["now"])
     if type(chosen) is not int or not 0 < chosen <= 1_000_000:
         raise ValueError(f"{chosen!r} is no number of times")
-    for one in guesses:
-        if not (isinstance(one, str) and re.fullmatch(GUESS, one)):
-            raise ValueError(f"{str(one)[:60]!r} is no guess")
+    for guess in guesses:
+        if not (isinstance(guess, str) and re.fullmatch(GUESS, guess)):
+            raise ValueError(f"{str(guess)[:60]!r} is no guess")
     return GuessNews(*guesses, chosen, moment(news["time"]))
 
 
 def word(text: object) -> str:
     """The name of an exercise or a page."""
-    if not (isinstance(text, str) and re.fullmatch(rf"\w{{1,{LONGEST_WORD}}}", text)):
+    if not (isinstance(text, str) and re.fullmatch(rf"\w{{1,{MAX_WORD_LENGTH}}}", text)):
         raise ValueError(f"{str(text)[:60]!r} names no exercise and no page")
     return text
 
 
 def moment(seconds: object) -> float:
     """A time, in seconds since 1970."""
-    if not isinstance(seconds, int | float) or not abs(seconds) < LATEST:  # false for nan, too
+    if not isinstance(seconds, int | float) or not abs(seconds) < MAX_TIME_S:  # false for nan, too
         raise ValueError(f"{str(seconds)[:60]!r} is no time")
     return float(seconds)

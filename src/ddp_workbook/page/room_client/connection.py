@@ -57,13 +57,13 @@ class Server:
 
     def put(self, text: str) -> str:
         """Send the news; why they were not taken, else ""."""
-        return self._asked("PUT", text)
+        return self._request("PUT", text)
 
     def remove(self) -> str:
         """Take the news out of the room; why not, if that fails, else ""."""
-        return self._asked("DELETE")
+        return self._request("DELETE")
 
-    def _asked(self, method: str, text: str | None = None) -> str:
+    def _request(self, method: str, text: str | None = None) -> str:
         """Ask once. Without urllib: no proxy is asked for a machine in the room, no redirect."""
         where = urlsplit(self.address)
         host, port = where.hostname or "", where.port
@@ -79,7 +79,7 @@ class Server:
         try:
             asking.request(method, self.path, body, headers)
             answer = asking.getresponse()
-            said = answer.read(1000).decode("utf-8", "replace")
+            reply = answer.read(1000).decode("utf-8", "replace")
         except ssl.SSLCertVerificationError as error:
             return (
                 f"its certificate is not trusted here ({error.verify_message}); if the instructor "
@@ -92,7 +92,7 @@ class Server:
             asking.close()
         if answer.status in (200, 204):
             return ""
-        return said if answer.status == 400 else ANSWERS.get(answer.status, "it refused the news")
+        return reply if answer.status == 400 else ANSWERS.get(answer.status, "it refused the news")
 
 
 def readable_address(address: str) -> str:

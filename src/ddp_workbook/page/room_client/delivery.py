@@ -5,8 +5,13 @@ import threading
 import time
 from collections.abc import Callable
 
-FIRST, LONGEST = 1.0, 30.0  # seconds until the next try: doubled, up to the second number
-BETWEEN = 0.05  # seconds at least between two deliveries: what happens meanwhile goes with the next
+FIRST_PAUSE_S, MAX_PAUSE_S = (
+    1.0,
+    30.0,
+)  # seconds until the next try: doubled, up to the second number
+MIN_INTERVAL_S = (
+    0.05  # seconds at least between two deliveries: what happens meanwhile goes with the next
+)
 EXIT_WAIT_S = 1.0  # seconds that a kernel waits for the last news as it ends
 
 
@@ -15,44 +20,44 @@ class BackgroundSender:
 
     def __init__(self, send: Callable[[], str]):
         self.send, self.problem = send, ""
-        self.changed = threading.Condition()
-        self.asked = self.delivered = 0  # counts: what was asked for last is delivered if equal
+        self.condition = threading.Condition()
+        self.requests = self.deliveries = 0  # counts: what was asked for last is delivered if equal
         self.thread: threading.Thread | None = None
 
-    def soon(self, wait: float) -> str:
+    def send_soon(self, wait: float) -> str:
         """Send what is there now; after `wait` seconds at most, why it could not be sent, or "".
 
         While that is not known yet, it is what was last known.
         """
-        with self.changed:
-            self.asked += 1
-            number = self.asked
+        with self.condition:
+            self.requests += 1
+            number = self.requests
             if not (self.thread and self.thread.is_alive()):
                 self.thread = threading.Thread(target=self.run, daemon=True, name="room")
                 self.thread.start()
                 atexit.unregister(self.finish)
                 atexit.register(self.finish)
-            self.changed.notify_all()
-            self.changed.wait_for(lambda: self.delivered >= number, wait)
+            self.condition.notify_all()
+            self.condition.wait_for(lambda: self.deliveries >= number, wait)
             return self.problem
 
     def finish(self) -> None:
         """Wait a little for what is not delivered yet."""
-        with self.changed:
-            self.changed.wait_for(lambda: self.delivered >= self.asked, EXIT_WAIT_S)
+        with self.condition:
+            self.condition.wait_for(lambda: self.deliveries >= self.requests, EXIT_WAIT_S)
 
     def run(self) -> None:
         """Deliver for as long as the process lives."""
-        pause = FIRST
+        pause = FIRST_PAUSE_S
         while True:
-            with self.changed:
+            with self.condition:
                 # What failed is tried again after a while, or at once if something is new.
                 again = pause if self.problem else None
-                self.changed.wait_for(lambda: self.asked > self.delivered, again)
-                tried = self.asked
+                self.condition.wait_for(lambda: self.requests > self.deliveries, again)
+                number = self.requests
             problem = self.send()
-            with self.changed:
-                self.problem, self.delivered = problem, tried
-                self.changed.notify_all()
-            pause = min(LONGEST, 2 * pause) if problem else FIRST
-            time.sleep(BETWEEN)
+            with self.condition:
+                self.problem, self.deliveries = problem, number
+                self.condition.notify_all()
+            pause = min(MAX_PAUSE_S, 2 * pause) if problem else FIRST_PAUSE_S
+            time.sleep(MIN_INTERVAL_S)

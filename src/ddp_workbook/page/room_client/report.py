@@ -18,9 +18,9 @@ from typing import Any
 
 from ddp_workbook.page.room_client.attendee_news import (
     Attendee,
+    clean_name,
     parse_guess,
     progress,
-    shown_name,
     word,
 )
 from ddp_workbook.page.room_client.connection import Folder, Server, readable_address
@@ -34,8 +34,8 @@ GUESSES = OWN / "guesses"
 JOINED, PAGE = "joined.json", "page.json"
 SENDING = threading.Lock()  # leaving waits for news that are on their way
 VERDICT_WAIT_S = 0.5  # seconds that a verdict waits to hear whether the room has it
-HEARTBEAT = 20.0  # seconds between two signs of somebody who runs cells
-LOST = (
+HEARTBEAT_S = 20.0  # seconds between two signs of somebody who runs cells
+UNREACHABLE = (
     "The room cannot be reached now, so the instructor does not see this yet: {why}. Nothing is "
     "lost: it is sent as soon as the room answers."
 )
@@ -62,16 +62,18 @@ def join(address: str, code: str, name: str) -> str:
             is empty or longer than 40 characters.
     """
     try:
-        found = readable_address(address)
+        server_address = readable_address(address)
     except ValueError as error:
         raise BadRoom(f"{str(address)[:60]!r} is no address of a room: {error}.") from None
     code = "".join(str(code).split()).upper()
     if not code.isascii() or not code.isalnum():
         raise BadRoom("The code is letters and digits: copy it from the projector.")
     joined = _join(
-        name, {"address": found, "code": code}, f"The room at {found} did not let you in"
+        name,
+        {"address": server_address, "code": code},
+        f"The room at {server_address} did not let you in",
     )
-    return joined if found.startswith("https") else f"{joined} {UNENCRYPTED}"
+    return joined if server_address.startswith("https") else f"{joined} {UNENCRYPTED}"
 
 
 def join_room(name: str, folder: str | Path | None = None) -> str:
@@ -84,12 +86,12 @@ def join_room(name: str, folder: str | Path | None = None) -> str:
         BadRoom: no room is named, it is not a folder that can be written, or the name is empty or
             longer than 40 characters.
     """
-    if not (wanted := folder or os.environ.get(VARIABLE)):
+    if not (place := folder or os.environ.get(VARIABLE)):
         raise BadRoom(
             f"Which room? Ask the instructor for its folder: join_room({str(name)[:60]!r}, "
             "'folder'), or for address and code: join('http://...', 'code', 'name')."
         )
-    room = Path(wanted).expanduser().absolute()
+    room = Path(place).expanduser().absolute()
     if not room.is_dir():
         raise BadRoom(f"There is no folder {room}. Ask the instructor for the room's folder.")
     return _join(name, {"room": str(room)}, f"The room {room} cannot be written")
@@ -98,13 +100,13 @@ def join_room(name: str, folder: str | Path | None = None) -> str:
 def _join(name: str, where: dict[str, str], refusal: str) -> str:
     """Note which room it is, and send what is there; BadRoom if the room does not take it."""
     try:
-        shown = shown_name(name)
+        display_name = clean_name(name)
     except ValueError as error:
         raise BadRoom(f"Choose another name: {error}.") from None
     before = _read(OWN / JOINED)
     own = before.get("id") or secrets.token_hex(8)
     try:
-        _save(JOINED, {"name": shown, "id": own, "since": time.time(), **where})
+        _save(JOINED, {"name": display_name, "id": own, "since": time.time(), **where})
     except OSError as error:
         raise BadRoom(f"Nothing can be saved under {OWN.absolute()}: {error.strerror}.") from None
     if problem := send():
@@ -113,7 +115,7 @@ def _join(name: str, where: dict[str, str], refusal: str) -> str:
         else:
             (OWN / JOINED).unlink(missing_ok=True)
         raise BadRoom(f"{refusal}: {problem}.")
-    return f"You are in the room as {shown}. leave_room() takes you out of it."
+    return f"You are in the room as {display_name}. leave_room() takes you out of it."
 
 
 def leave_room() -> str:
@@ -136,7 +138,8 @@ class Heartbeat:
 
     def __call__(self, *_: object) -> None:
         """Nothing if no room was joined, or if it heard of this kernel a moment ago."""
-        if (time.monotonic() - self.last < HEARTBEAT and self.last) or not (OWN / JOINED).exists():
+        is_recent = self.last and time.monotonic() - self.last < HEARTBEAT_S
+        if is_recent or not (OWN / JOINED).exists():
             return
         self.last = time.monotonic()
         self.page = self.page or getattr(self.this_page(), "stem", "")
@@ -149,7 +152,7 @@ def note_page(stem: str) -> None:
         page = stem or _read(OWN / PAGE).get("page", "")
         with contextlib.suppress(OSError):
             _save(PAGE, {"page": page, "time": time.time()})
-        DELIVERY.soon(wait=0)
+        DELIVERY.send_soon(wait=0)
 
 
 def note_verdict(exercise: str, state: str, advice: str) -> str:
@@ -168,8 +171,8 @@ def note_verdict(exercise: str, state: str, advice: str) -> str:
         _save(f"{exercise}.json", news)
     except OSError as error:
         return f"{OWN.absolute()} cannot be written: {error.strerror}. The room misses this news."
-    problem = DELIVERY.soon(VERDICT_WAIT_S)
-    return LOST.format(why=problem) if problem else ""
+    problem = DELIVERY.send_soon(VERDICT_WAIT_S)
+    return UNREACHABLE.format(why=problem) if problem else ""
 
 
 def note_guess(question: str, first: str, now: str) -> None:
@@ -180,7 +183,7 @@ def note_guess(question: str, first: str, now: str) -> None:
     news = {"first": first, "now": now, "chosen": int(before.get("chosen", 0)) + 1}
     with contextlib.suppress(OSError):
         _save(f"guesses/{question}.json", news | {"time": before.get("time", time.time())})
-        DELIVERY.soon(wait=0)
+        DELIVERY.send_soon(wait=0)
 
 
 def send() -> str:
@@ -188,12 +191,12 @@ def send() -> str:
     with SENDING:
         joined = _read(OWN / JOINED)
         try:
-            return _connection(joined).put(known(joined).text()) if joined else ""
+            return _connection(joined).put(local_news(joined).text()) if joined else ""
         except (ValueError, KeyError) as error:
             return f"{OWN / JOINED} is damaged: join again ({error})"
 
 
-def known(joined: dict[str, Any]) -> Attendee:
+def local_news(joined: dict[str, Any]) -> Attendee:
     """All that is noted here; a damaged file is left out."""
     exercises, guesses = {}, {}
     for path in GUESSES.glob("*.json"):

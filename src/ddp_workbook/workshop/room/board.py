@@ -12,14 +12,14 @@ from ddp_workbook.page.room_client.attendee_news import (
     MAX_NEWS_BYTES,
     Attendee,
     ExerciseProgress,
-    parsed,
+    parse_news,
 )
 from manyranks.errors import WorkbookError
 
-MANY = 3  # attempts that did not pass, after which somebody counts as stuck
+STUCK_AFTER_ATTEMPTS = 3  # attempts that did not pass, after which somebody counts as stuck
 STUCK_AFTER_S = 10 * 60  # seconds since the first attempt, after which they do, too
-GIVEN_UP = 30 * 60  # seconds without an attempt, after which they have gone on
-EARLIER = 6 * 3600  # seconds without a sign, after which somebody is not in the room today
+GONE_AFTER_S = 30 * 60  # seconds without an attempt, after which they have gone on
+ABSENT_AFTER_S = 6 * 3600  # seconds without a sign, after which somebody is not in the room today
 
 
 @dataclass(frozen=True)
@@ -76,7 +76,7 @@ class Board:
         count: Counter[str] = Counter()
         for _, name, work in self.news():
             count[name] += work.state == "solved"
-            if self.now - work.time < EARLIER:
+            if self.now - work.time < ABSENT_AFTER_S:
                 began[name] = min(work.began, began.get(name, work.began))
         return [(name, count[name]) for name in sorted(began, key=lambda name: began[name])]
 
@@ -87,7 +87,7 @@ class Board:
         guesses: dict[str, list[tuple[Answer, Answer]]] = {}
         for attendee in self.attendees:
             for name, guess in attendee.guesses.items():
-                if name in known and self.now - guess.time < EARLIER:
+                if name in known and self.now - guess.time < ABSENT_AFTER_S:
                     with contextlib.suppress(WorkbookError):  # from a page with other choices
                         both = known[name].answer(guess.first), known[name].answer(guess.now)
                         guesses.setdefault(name, []).append(both)
@@ -96,21 +96,23 @@ class Board:
 
     def stuck(self) -> list[Stuck]:
         """Exercises at which somebody is stuck, those with most people first."""
-        found: dict[str, list[tuple[str, str]]] = {}
-        for who, name, work in self.news():
+        advice_by_exercise: dict[str, list[tuple[str, str]]] = {}
+        for person, name, work in self.news():
             if self.is_stuck(work):
-                found.setdefault(name, []).append((who, work.advice))
+                advice_by_exercise.setdefault(name, []).append((person, work.advice))
         rows = [
-            Stuck(name, [who for who, _ in people], *commonest([words for _, words in people]))
-            for name, people in found.items()
+            Stuck(
+                name, [person for person, _ in people], *commonest([words for _, words in people])
+            )
+            for name, people in advice_by_exercise.items()
         ]
         return sorted(rows, key=lambda row: (-len(row.people), row.exercise))
 
     def is_stuck(self, work: ExerciseProgress) -> bool:
         """After many attempts, or a long time, unless they have gone on to something else."""
-        if work.state == "solved" or self.now - work.time > GIVEN_UP:
+        if work.state == "solved" or self.now - work.time > GONE_AFTER_S:
             return False
-        return work.attempts >= MANY or self.now - work.began > STUCK_AFTER_S
+        return work.attempts >= STUCK_AFTER_ATTEMPTS or self.now - work.began > STUCK_AFTER_S
 
     def news(self) -> Iterator[tuple[str, str, ExerciseProgress]]:
         """(who, exercise, progress) of all who are there."""
@@ -124,15 +126,15 @@ def spread(question: Question, guesses: list[tuple[Answer, Answer]]) -> Spread:
     first = Counter(before for before, _ in guesses)
     now = Counter(later for _, later in guesses)
     answers: list[Answer] = list(question.letters) or sorted({*first, *now}, key=float)
-    return Spread(question, [(one, first[one], now[one]) for one in answers])
+    return Spread(question, [(answer, first[answer], now[answer]) for answer in answers])
 
 
 def commonest(advice: list[str]) -> tuple[str, int]:
     """The advice that most got, and how many; ("", 0) if another one is as common."""
-    counted = Counter(words for words in advice if words).most_common(2)
-    if not counted or (len(counted) == 2 and counted[0][1] == counted[1][1]):
+    counts = Counter(words for words in advice if words).most_common(2)
+    if not counts or (len(counts) == 2 and counts[0][1] == counts[1][1]):
         return "", 0
-    return counted[0]
+    return counts[0]
 
 
 def read_board(folder: Path, now: float | None = None) -> Board:
@@ -141,35 +143,37 @@ def read_board(folder: Path, now: float | None = None) -> Board:
     if not folder.is_dir():
         board.problem = f"{folder} is {'not a folder' if folder.exists() else 'not there'}"
         return board
-    found = []
+    attendees = []
     for path in sorted(folder.glob("*.json")):
         if path.name.startswith("."):
             continue  # half-written: its writer renames it
         try:
-            found.append(read_attendee(path))
+            attendees.append(read_attendee(path))
         except FileNotFoundError:
             continue  # its owner has just left
         except (OSError, ValueError):
             board.corrupt.append(path.name)
-    for attendee in named_apart(found):
-        here = board.now - attendee.time < EARLIER
+    for attendee in number_same_names(attendees):
+        here = board.now - attendee.time < ABSENT_AFTER_S
         (board.attendees if here else board.earlier).append(attendee)
     return board
 
 
-def named_apart(attendees: list[Attendee]) -> list[Attendee]:
+def number_same_names(attendees: list[Attendee]) -> list[Attendee]:
     """In the order of their names; of several with one name, who joined later gets a number."""
-    seen: Counter[str] = Counter()
-    named = []
-    for attendee in sorted(attendees, key=lambda one: (one.name.casefold(), one.since)):
-        seen[attendee.name] += 1
-        count = seen[attendee.name]
+    counts: Counter[str] = Counter()
+    numbered_attendees = []
+    for attendee in sorted(
+        attendees, key=lambda attendee: (attendee.name.casefold(), attendee.since)
+    ):
+        counts[attendee.name] += 1
+        count = counts[attendee.name]
         number = f" ({count})" if count > 1 else ""
-        named.append(replace(attendee, name=attendee.name + number))
-    return named
+        numbered_attendees.append(replace(attendee, name=attendee.name + number))
+    return numbered_attendees
 
 
 def read_attendee(path: Path) -> Attendee:
     """One file, in times of the clock that stamped it. Raises OSError or ValueError."""
     with path.open("rb") as file:
-        return parsed(file.read(MAX_NEWS_BYTES + 1)).by_the_clock(path.stat().st_mtime)
+        return parse_news(file.read(MAX_NEWS_BYTES + 1)).by_the_clock(path.stat().st_mtime)

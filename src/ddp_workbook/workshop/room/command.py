@@ -59,12 +59,12 @@ def room(
 
         folder = folder or CHECKOUT / "notebooks" / "work" / "served_room"
         page = page or folder / "room.html"
-        kept = server.Room(folder, server.code_of(folder))
+        room_state = server.Room(folder, server.code_of(folder))
         secure = server.encryption(certificate, key)
         where = address or server.own_address()
-        with server.RoomServer(kept, where, port, secure) as served:
-            typer.echo(f"Listening on {served.address}. Project {page.absolute().as_uri()}")
+        with server.RoomServer(room_state, where, port, secure) as room_server:
+            typer.echo(f"Listening on {room_server.address}. Project {page.absolute().as_uri()}")
             if not secure:
                 typer.echo(server.UNENCRYPTED)
-            invitation = Invitation(served.address, kept.code)
+            invitation = Invitation(room_server.address, room_state.code)
             raise typer.Exit(View(folder, page, every, invitation, names).watch(once))

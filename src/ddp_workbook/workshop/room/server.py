@@ -24,15 +24,15 @@ from pathlib import Path
 from tornado.httpserver import HTTPServer
 from tornado.web import Application, RequestHandler
 
-from ddp_workbook.page.room_client.attendee_news import MAX_NEWS_BYTES, parsed
+from ddp_workbook.page.room_client.attendee_news import MAX_NEWS_BYTES, parse_news
 from manyranks.errors import WorkbookError
 from manyranks.files import write_atomically
 
 PORT = 8765
 CODE_FILE = ".code"  # in the room's folder: a server that is started again has the same code
-LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without I, O, 0 and 1
-LENGTH = 6  # of the code: 32**6 are 30 bits
-MOST_PEOPLE, MOST_ADDRESSES = 300, 1000
+CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without I, O, 0 and 1
+CODE_LENGTH = 6  # of the code: 32**6 are 30 bits
+MAX_PEOPLE, MAX_ADDRESSES = 300, 1000
 REQUEST_TIMEOUT_S = 10.0  # seconds for a request to arrive
 UNENCRYPTED = (
     "Without --certificate, whoever reads the network's traffic reads names, progress and the code."
@@ -46,30 +46,30 @@ class Bucket:
 
     rate: float
     burst: float
-    left: float = field(init=False)
+    tokens: float = field(init=False)
     at: float = field(init=False)
 
     def __post_init__(self) -> None:
-        self.left, self.at = self.burst, time.monotonic()
+        self.tokens, self.at = self.burst, time.monotonic()
 
     def fill(self) -> float:
         """How many requests may come now."""
         now = time.monotonic()
-        self.left = min(self.burst, self.left + (now - self.at) * self.rate)
+        self.tokens = min(self.burst, self.tokens + (now - self.at) * self.rate)
         self.at = now
-        return self.left
+        return self.tokens
 
     def take(self) -> bool:
         """Whether one more request may come; counts it."""
-        allowed = self.fill() >= 1
-        self.left -= allowed
-        return allowed
+        is_allowed = self.fill() >= 1
+        self.tokens -= is_allowed
+        return is_allowed
 
 
 class Room:
     """What the server knows: the folder, the code, and how often whom it was asked."""
 
-    def __init__(self, folder: Path, code: str, most: int = MOST_PEOPLE):
+    def __init__(self, folder: Path, code: str, most: int = MAX_PEOPLE):
         self.folder, self.code, self.most = folder, code, most
         # by the address that guesses, and by the attendee who sends
         self.guesses: defaultdict[str, Bucket] = defaultdict(lambda: Bucket(rate=1, burst=20))
@@ -86,13 +86,13 @@ class Room:
         while, the right one neither: trying all codes would take 34 years. Others hear nothing of
         that, and those who are in the room go on.
         """
-        if len(self.guesses) > MOST_ADDRESSES:
+        if len(self.guesses) > MAX_ADDRESSES:
             self.guesses.clear()
         guesses, known = self.guesses[asker], self.path(own).exists()
         if not known and guesses.fill() < 1:
             return 429
-        given = authorization.encode("utf-8", "replace")
-        if not hmac.compare_digest(given, f"Bearer {self.code}".encode()):
+        credentials = authorization.encode("utf-8", "replace")
+        if not hmac.compare_digest(credentials, f"Bearer {self.code}".encode()):
             return 401 if guesses.take() else 429
         if not known and sum(1 for _ in self.folder.glob("*.json")) >= self.most:
             return 503
@@ -125,14 +125,14 @@ class AttendeeHandler(RequestHandler):
     def put(self, own: str) -> None:
         """Take an attendee's news, in times of this machine's clock."""
         try:
-            news = parsed(self.request.body).by_the_clock(time.time())
+            news = parse_news(self.request.body).by_the_clock(time.time())
         except ValueError as error:
             self.set_status(400)
             self.finish(str(error))
             return
         path = self.room.path(own)
         with contextlib.suppress(OSError, ValueError):
-            news = news.with_news_of(parsed(path.read_bytes()))
+            news = news.with_news_of(parse_news(path.read_bytes()))
         try:
             write_atomically(path, news.text())
         except OSError as error:
@@ -148,7 +148,7 @@ class AttendeeHandler(RequestHandler):
         self.set_status(204)
 
 
-class Nothing(AttendeeHandler):
+class NotFoundHandler(AttendeeHandler):
     """Any other path: nothing is there, whoever asks."""
 
     def initialize(self) -> None:  # type: ignore[override]
@@ -166,14 +166,14 @@ def code_of(folder: Path) -> str:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         if not path.exists():
-            code = "".join(secrets.choice(LETTERS) for _ in range(LENGTH))
+            code = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             with open(descriptor, "w", encoding="ascii") as file:
                 file.write(code)
         code = path.read_text(encoding="ascii").strip()
     except (OSError, UnicodeError) as error:
         raise WorkbookError(f"{path} cannot be used for the room's code: {error}.") from None
-    if len(code) < LENGTH or not code.isalnum():
+    if len(code) < CODE_LENGTH or not code.isalnum():
         raise WorkbookError(f"{path} holds no code: delete it, and a new one is made.")
     return code
 
@@ -239,7 +239,9 @@ class RoomServer:
 
     def _serve(self, listener: socket.socket) -> None:
         routes = [(r"/attendees/([0-9a-f]{16})", AttendeeHandler, {"room": self.room})]
-        app = Application(routes, default_handler_class=Nothing, log_function=lambda _: None)
+        app = Application(
+            routes, default_handler_class=NotFoundHandler, log_function=lambda _: None
+        )
         self.server = HTTPServer(
             app,
             ssl_options=self.secure,
@@ -253,10 +255,10 @@ class RoomServer:
     def _call(self, step: Callable[[], None]) -> None:
         """Run one step in the server's thread, and wait for it."""
 
-        async def stepped() -> None:
+        async def run_step() -> None:
             step()
 
-        asyncio.run_coroutine_threadsafe(stepped(), self.loop).result()
+        asyncio.run_coroutine_threadsafe(run_step(), self.loop).result()
 
     def __exit__(self, *_: object) -> None:
         self._call(self.server.stop)

@@ -15,11 +15,13 @@ from ddp_workbook.workshop.room.board import Board, Spread, read_board
 from manyranks.errors import WorkbookError
 from manyranks.files import write_atomically
 
-LATEST = 3  # questions in a terminal; exercises on a projector, below the answers to a question
-AWAY = 10  # minutes without a cell
+LATEST_COUNT = (
+    3  # questions in a terminal; exercises on a projector, below the answers to a question
+)
+AWAY_AFTER_MINUTES = 10  # minutes without a cell
 HEADINGS = ("who", "page", "solved", "working on", "attempts", "minutes ago")
-MOST_BARS, MOST_STUCK = 8, 3  # on a projector with 720 lines: the latest; where most are stuck
-MOST_GUESSES = 6  # different numbers
+MAX_BARS, MAX_STUCK = 8, 3  # on a projector with 720 lines: the latest; where most are stuck
+MAX_GUESSES = 6  # different numbers
 WIDTH = 20  # characters of a bar in a terminal
 Bar = tuple[int, int, str]  # how many, of how many, in words
 
@@ -45,7 +47,7 @@ def row(attendee: Attendee, now: float) -> tuple[str, ...]:
     """One attendee; the last column counts from the last cell that ran."""
     name, work = attendee.open or ("", None)
     since = minutes_since(attendee, now)
-    minutes = f"{since:.0f}{' (away?)' if since > AWAY else ''}"
+    minutes = f"{since:.0f}{' (away?)' if since > AWAY_AFTER_MINUTES else ''}"
     attempts = str(work.attempts) if work else ""
     return attendee.name, attendee.page, str(len(attendee.solved)), name, attempts, minutes
 
@@ -73,20 +75,20 @@ def sentences(board: Board, *, names: bool) -> list[str]:
         if not stuck.times:
             advice = "No advice is the commonest."
         lines.append(f"Stuck at {stuck.exercise}: {people(count)}{who}. {advice}")
-    damaged = board.corrupt if names else []
-    return lines + [f"This file is damaged, and was skipped: {name}." for name in damaged]
+    corrupt = board.corrupt if names else []
+    return lines + [f"This file is damaged, and was skipped: {name}." for name in corrupt]
 
 
 def table(board: Board) -> Table:
     """Who is where, for a terminal."""
     earlier = f"; {people(len(board.earlier))} from an earlier day" if board.earlier else ""
     caption = f"{len(board.attendees)} in the room{earlier}"
-    shown = Table(caption=caption, caption_justify="left")
+    grid = Table(caption=caption, caption_justify="left")
     for heading in HEADINGS:
-        shown.add_column(heading, overflow="fold")  # an exercise's name is not cut off
-    for one in rows(board):
-        shown.add_row(*map(escape, one))
-    return shown
+        grid.add_column(heading, overflow="fold")  # an exercise's name is not cut off
+    for cells in rows(board):
+        grid.add_row(*map(escape, cells))
+    return grid
 
 
 def solved_bars(board: Board) -> list[Bar]:
@@ -101,37 +103,37 @@ def guess_bars(spread: Spread) -> list[Bar]:
     """How many gave each answer that is shown; of many numbers, the commonest."""
     counts = spread.counts
     if not spread.question.choices:
-        counts = sorted(sorted(counts, key=lambda row: -row[2])[:MOST_GUESSES])
+        counts = sorted(sorted(counts, key=lambda row: -row[2])[:MAX_GUESSES])
     bars = []
     for answer, first, now in counts:
         letter = f"{answer}: " if spread.question.choices else ""
         before = f" (at first {first})" if spread.changed else ""
         words = f"{now}{before}  {letter}{spread.question.words(answer)}"
         bars.append((now, spread.people, words))
-    if left := spread.people - sum(count for count, _, _ in bars):
-        bars.append((left, spread.people, f"{left}  other numbers"))
+    if rest := spread.people - sum(count for count, _, _ in bars):
+        bars.append((rest, spread.people, f"{rest}  other numbers"))
     return bars
 
 
 def bar_lines(board: Board) -> list[str]:
     """For a terminal: the latest questions with their guesses, and how much is solved."""
 
-    def drawn(bar: Bar) -> str:
+    def bar_text(bar: Bar) -> str:
         count, most, words = bar
         full = round(WIDTH * count / max(1, most))
         return f"{'█' * full}{'░' * (WIDTH - full)} {words}"
 
     lines = []
-    for spread in board.spreads()[-LATEST:]:
+    for spread in board.spreads()[-LATEST_COUNT:]:
         lines.append(f"{people(spread.people)} guessed: {spread.question.ask}")
-        lines += map(drawn, guess_bars(spread))
-    return [*lines, *map(drawn, solved_bars(board))]
+        lines += map(bar_text, guess_bars(spread))
+    return [*lines, *map(bar_text, solved_bars(board))]
 
 
-def shown(board: Board, invitation: Invitation | None = None) -> Group:
+def terminal_view(board: Board, invitation: Invitation | None = None) -> Group:
     """All of it: how to join, who guessed and solved what, who is stuck, who is where."""
-    invited = [f"To join, in any page: {invitation.line()}"] if invitation else []
-    lines = [*invited, *bar_lines(board), *sentences(board, names=True)]
+    how_to_join = [f"To join, in any page: {invitation.line()}"] if invitation else []
+    lines = [*how_to_join, *bar_lines(board), *sentences(board, names=True)]
     return Group(*map(escape, lines), table(board))
 
 
@@ -169,12 +171,12 @@ def projector_page(
         bars = guess_bars(spread)
         parts.append(bar_list(bars))
         answers = len(bars)
-    parts.append(bar_list(solved_bars(board)[-max(LATEST, MOST_BARS - answers) :]))
+    parts.append(bar_list(solved_bars(board)[-max(LATEST_COUNT, MAX_BARS - answers) :]))
     stuck = sentences(board, names=False)
-    parts += [f"<p>{html.escape(words)}</p>" for words in stuck[:MOST_STUCK]]
+    parts += [f"<p>{html.escape(words)}</p>" for words in stuck[:MAX_STUCK]]
     if names:
-        listed = "".join(f"<li>{html.escape(one.name)}</li>" for one in board.attendees)
-        parts.append(f'<ul class="names">{listed}</ul>')
+        items = "".join(f"<li>{html.escape(attendee.name)}</li>" for attendee in board.attendees)
+        parts.append(f'<ul class="names">{items}</ul>')
     return (
         '<!doctype html>\n<html lang="en">\n<meta charset="utf-8">\n'
         f'<meta http-equiv="refresh" content="{max(1, round(seconds))}">\n'
@@ -211,17 +213,17 @@ class View:
         again. The terminal keeps what was printed, so a long table can be scrolled; nothing is
         printed while nothing changes. Raises WorkbookError if the page cannot be written.
         """
-        console, before, said = Console(), Board(), None
+        console, before, last_news = Console(), Board(), None
         try:
             while True:
                 board = self.look(before)
                 lines = bar_lines(board), sentences(board, names=True)
                 news = [self.invitation, lines, places(board)]
-                if news != said:
+                if news != last_news:
                     if not once:
                         console.rule(time.strftime("%H:%M:%S"))
-                    console.print(shown(board, self.invitation))
-                    said = news
+                    console.print(terminal_view(board, self.invitation))
+                    last_news = news
                 if once:
                     return int(bool(board.problem))
                 before = board
@@ -246,5 +248,6 @@ class View:
 def places(board: Board) -> list[tuple]:
     """The rows without the minutes, which change by themselves, but with who may be away."""
     return [
-        (*row(one, board.now)[:-1], minutes_since(one, board.now) > AWAY) for one in board.attendees
+        (*row(attendee, board.now)[:-1], minutes_since(attendee, board.now) > AWAY_AFTER_MINUTES)
+        for attendee in board.attendees
     ]
