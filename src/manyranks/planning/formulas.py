@@ -57,14 +57,14 @@ class MemoryEstimate:
     offloaded: bool = False
 
     @property
-    def kept(self) -> int:
+    def model_states(self) -> int:
         """Parameters, gradients and optimizer state."""
         return self.parameters + self.gradients + self.optimizer
 
     @property
     def host(self) -> int:
         """Bytes in the host's memory."""
-        return self.kept if self.offloaded else 0
+        return self.model_states if self.offloaded else 0
 
     @property
     def device(self) -> int:
@@ -74,7 +74,7 @@ class MemoryEstimate:
     @property
     def total(self) -> int:
         """Bytes of all parts, on the device or on the host."""
-        return self.kept + self.unsharded + self.buckets + self.copies + self.activations
+        return self.model_states + self.unsharded + self.buckets + self.copies + self.activations
 
 
 @dataclass(frozen=True)

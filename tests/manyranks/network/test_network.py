@@ -8,7 +8,7 @@ import pytest
 
 from ddp_workbook import launch, record_collectives
 from manyranks import errors
-from manyranks.network.launch_network import MEMORY
+from manyranks.network.launch_network import SHARED_MEMORY
 from manyranks.network.links import PRESETS, Network, network
 from tests.workers import network_workers as workers
 from tools.set_up import ROOT
@@ -44,8 +44,8 @@ def test_nodes_and_a_larger_model_in_words():
     """Each part that is not the default."""
     found = network("Ethernet 10G; 2 nodes; inside NVLink 4; scale 1000")
     assert found == Network(1.25e9, 14e-6, 2, 450e9, PRESETS["NVLink 4"].latency, 1000)
-    assert network(found) is found and Network.unpacked(found.packed()) == found
-    assert Network.unpacked(network("1 Gbit/s").packed()) == network("1 Gbit/s")  # infinity, too
+    assert network(found) is found and Network.from_json(found.to_json()) == found
+    assert Network.from_json(network("1 Gbit/s").to_json()) == network("1 Gbit/s")  # infinity, too
 
 
 @pytest.mark.parametrize(
@@ -233,7 +233,7 @@ def test_a_hang_is_described_as_without_a_network():
 
 def test_a_worker_that_never_communicates():
     """Runs, and nothing is left over."""
-    before = {*os.listdir(MEMORY)} if Path(MEMORY).is_dir() else set()
+    before = {*os.listdir(SHARED_MEMORY)} if Path(SHARED_MEMORY).is_dir() else set()
     assert launch(workers.says_nothing, ranks=2, network="1 kbit/s, 1 s") == [7, 7]
     launch(workers.trained, "ddp", ranks=2, network="1 Gbit/s")
-    assert not Path(MEMORY).is_dir() or {*os.listdir(MEMORY)} <= before
+    assert not Path(SHARED_MEMORY).is_dir() or {*os.listdir(SHARED_MEMORY)} <= before

@@ -600,7 +600,7 @@ def test_the_unsharded_parts_of_a_plan_are_those_of_its_worst_moment():
 def test_offload_moves_what_is_kept_to_the_host_and_takes_time():
     """Two gathers of float32 shards and a gradient cross PCIe; a node holds eight ranks' bytes."""
     there, here = plan("8B", 8, offload=True), plan("8B", 8)
-    assert there.ledger.host == here.ledger.kept and here.ledger.host == 0
+    assert there.ledger.host == here.ledger.model_states and here.ledger.host == 0
     assert there.host_memory == 8 * there.ledger.host
     link = (
         hardware.named(hardware.INTRA_NODE_LINKS, "PCIe 5").bytes_per_second * hardware.LINK_SHARE
@@ -654,7 +654,7 @@ def test_a_global_batch_is_made_of_micro_batches():
 def test_tensor_parallelism_cuts_blocks_and_activations_and_sends_activations():
     """Eight ranks of a node share a block; eight such groups cut what is left."""
     alone, shared = plan("70B", 64, checkpoint=False), plan("70B", 64, tensor=8, checkpoint=False)
-    assert shared.ledger.kept == pytest.approx(alone.ledger.kept, rel=0.001)
+    assert shared.ledger.model_states == pytest.approx(alone.ledger.model_states, rel=0.001)
     assert shared.ledger.unsharded < alone.ledger.unsharded / 7
     assert shared.ledger.activations < alone.ledger.activations / 7
     plain = plan("70B", 64, tensor=8, checkpoint=False, sequence_parallel=False)

@@ -272,7 +272,7 @@ def test_one_process_by_the_byte():
     hidden, scores, loss = 5 * 16, 5 * 2, 1
     # tanh saves its output; the scores and the loss are alive as backward begins
     assert hidden * FLOAT <= held.activations <= (hidden + scores + loss) * FLOAT
-    assert held.kept + rows.nbytes <= held.peak  # all are there as the optimizer steps
+    assert held.model_states + rows.nbytes <= held.peak  # all are there as the optimizer steps
 
 
 def test_gradients_are_counted_as_the_optimizer_finds_them():

@@ -29,10 +29,10 @@ def test_spans_are_joined_cut_and_taken_away():
     """The arithmetic of times."""
     assert traces.union(spans((3, 4), (0, 1), (0.5, 2), (2, 2.5))).tolist() == [[0, 2.5], [3, 4]]
     assert traces.union(spans()).shape == (0, 2)
-    assert traces.within(spans((0, 2), (3, 4)), 1, 3.5).tolist() == [[1, 2], [3, 3.5]]
-    left = traces.without(spans((0, 10)), spans((-1, 1), (3, 4), (9, 12)))
+    assert traces.clip(spans((0, 2), (3, 4)), 1, 3.5).tolist() == [[1, 2], [3, 3.5]]
+    left = traces.difference(spans((0, 10)), spans((-1, 1), (3, 4), (9, 12)))
     assert left.tolist() == [[1, 3], [4, 9]]
-    assert traces.overlap(spans((0, 3), (5, 9)), spans((2, 6))).tolist() == [[2, 3], [5, 6]]
+    assert traces.intersection(spans((0, 3), (5, 9)), spans((2, 6))).tolist() == [[2, 3], [5, 6]]
     assert traces.length(spans((0, 1), (3, 5))) == 3
 
 
@@ -87,7 +87,7 @@ def test_waiting_for_the_last_rank(tmp_path):
     found = timeline_of(traces.read_traces(files))
     assert found.parts["waiting"].tolist() == pytest.approx([3e-3, 0])
     assert found.straggler() == Straggler(1, 1, 1, "compute")
-    assert found.in_a_sentence().endswith("rank 1 is late in 1 of 1 steps (its computing).")
+    assert found.describe().endswith("rank 1 is late in 1 of 1 steps (its computing).")
 
 
 def test_steps_that_are_marked_twice(tmp_path):

@@ -152,7 +152,7 @@ def some_steps(function: Callable, given: Training, call: int) -> Result:
         ddp(own).backward()
         for bucket, parameter in enumerate(ddp.module.layers):
             gradients[f"layers.{bucket} in step {step + 1}"] = parameter.grad.clone()
-        calls = sorted((one.entered, one.end) for one in noted)
+        calls = sorted((one.entry_time, one.end) for one in noted)
         overlap |= any(start < end for (_, end), (start, _) in pairwise(calls)) or not calls
     return Result(sorted({*returned}), gradients, overlap)
 

@@ -129,7 +129,7 @@ def some_steps(function: Callable, model: Model) -> list[Step]:
         last.backward()
         computed = time.perf_counter()
         finish()
-        calls = sorted((one.entered, one.end) for one in noted)
+        calls = sorted((one.entry_time, one.end) for one in noted)
         found = {name: ends(one.grad) for name, one in model.named_parameters()}
         steps.append(Step(found, hidden(calls, computed), stalls(calls)))
     return steps

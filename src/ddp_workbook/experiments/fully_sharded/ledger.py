@@ -181,8 +181,8 @@ def by_depth(depths: Sequence[int], ranks: int = 4, width: int = WIDTH) -> pd.Da
         units = units_of(DigitsTransformer(width, depth))
         whole, cut = formulas.ddp(units), STRATEGIES["fully_shard"].predicted(units, ranks)
         rows[depth] = {
-            "DDP keeps, kB": (whole.kept + whole.buckets) / KB,
-            "fully_shard keeps, kB": cut.kept / KB,
+            "DDP keeps, kB": (whole.model_states + whole.buckets) / KB,
+            "fully_shard keeps, kB": cut.model_states / KB,
             "unsharded, kB": cut.unsharded / KB,
         }
     return pd.DataFrame(rows).T.rename_axis("blocks").round().astype(int)
@@ -214,7 +214,7 @@ def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
         rows.append(
             at
             | {
-                "kept, by formula": ledger.kept / MB,
+                "kept, by formula": ledger.model_states / MB,
                 "kept, counted": found["counted_bytes", "optimizer step"] / MB,
                 "all parts, by formula": ledger.total / MB,
                 "allocator's peak": found["peak_bytes", "next step"] / MB,
