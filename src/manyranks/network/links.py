@@ -17,11 +17,11 @@ from manyranks.planning.hardware import (
     GBIT,
     INTER_NODE_LINKS,
     INTRA_NODE_LINKS,
-    NETWORK_STEP,
+    NETWORK_STEP_S,
     Link,
 )
 
-GIGABIT = Link("Ethernet 1G", GBIT, NETWORK_STEP, "IEEE 802.3ab, 1999; one port a node", True)
+GIGABIT = Link("Ethernet 1G", GBIT, NETWORK_STEP_S, "IEEE 802.3ab, 1999; one port a node", True)
 PRESETS = {link.name: link for link in (*INTRA_NODE_LINKS, *INTER_NODE_LINKS, GIGABIT)}
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 RATE = re.compile(r"([-+.\de]+) *([kMGT]?)(bit/s|b/s|bps|bit|B/s)")

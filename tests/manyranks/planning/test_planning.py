@@ -28,11 +28,11 @@ from ddp_workbook.experiments.fully_sharded.strategies import FAKE
 from ddp_workbook.experiments.one_gpu import group
 from manyranks.errors import WorkbookError
 from manyranks.planning import formulas, hardware, sizes
-from manyranks.planning.activations import Saving, at_the_loss, of_loss, saved_by_block
+from manyranks.planning.activations import Saving, block_bytes, bytes_at_loss, loss_bytes
 from manyranks.planning.config import TYPES
 from manyranks.planning.decoder import DecoderShape, of_size
 from manyranks.planning.formulas import Policy
-from manyranks.planning.messages import Message, fsdp_messages, summed
+from manyranks.planning.messages import Message, fsdp_messages, sum_by_kind
 from manyranks.planning.models import decoder_shape
 from manyranks.planning.plan import estimate, plan, possible_changes
 from manyranks.planning.settings import STRATEGIES
@@ -47,8 +47,8 @@ from tools.set_up import ROOT
 BF16, FP32 = torch.bfloat16, torch.float32
 MODELS = ROOT / "data" / "models"
 H100 = Cluster(
-    hardware.named(hardware.INTRA_NODE_LINKS, "NVLink 4"),
-    hardware.named(hardware.INTER_NODE_LINKS, "InfiniBand NDR"),
+    hardware.find_by_name(hardware.INTRA_NODE_LINKS, "NVLink 4"),
+    hardware.find_by_name(hardware.INTER_NODE_LINKS, "InfiniBand NDR"),
 )
 CPU = torch.device("cpu")
 
@@ -130,7 +130,7 @@ def by_formula(
     units = shape.units(split)
     calls = fsdp_messages(units, shards, how, ranks // shards)
     sums = Counter((call.op, call.bytes, call.received) for call in calls)
-    return formulas.fully_sharded(units, shards, how=how), sums
+    return formulas.fully_sharded(units, shards, policy=how), sums
 
 
 @pytest.mark.parametrize(
@@ -196,7 +196,7 @@ def wide_block(gpt: bool, dtype: torch.dtype) -> tuple[DecoderShape, Block]:
 def test_a_block_saves_what_the_formula_says(gpt, dtype):
     shape, block = wide_block(gpt, dtype)
     measured = saved_bytes(block, shape.width, dtype, tokens=128)
-    assert saved_by_block(shape, 128, Saving(dtype)) == pytest.approx(measured, rel=0.005)
+    assert block_bytes(shape, 128, Saving(dtype)) == pytest.approx(measured, rel=0.005)
 
 
 def keeps_products(context, op, *args, **kwargs) -> CheckpointPolicy:
@@ -222,16 +222,16 @@ def test_selective_checkpointing_keeps_what_the_formula_says(gpt):
         alive = sum(ledger.sizes.values())
     kept = alive - output.nbytes - sum(parameter.nbytes for parameter in block.parameters())
     how = Saving(FP32, "selective")
-    assert saved_by_block(shape, tokens.shape[:2].numel(), how) == pytest.approx(kept, rel=0.005)
+    assert block_bytes(shape, tokens.shape[:2].numel(), how) == pytest.approx(kept, rel=0.005)
 
 
 def test_gpt_saves_what_korthikanti_counts_without_dropout_and_attention_matrix():
     """34 - 2 bytes a token and unit of width; the statistics of softmax and norms are extra. With
     tensor parallelism 10 - 2 stay whole, with sequence parallelism nothing does."""
     shape = decoder_shape("GPT-3 175B")
-    assert saved_by_block(shape, 1, Saving()) / shape.width == pytest.approx(32, rel=0.002)
+    assert block_bytes(shape, 1, Saving()) / shape.width == pytest.approx(32, rel=0.002)
     for sequence, whole in ((False, 8), (True, 0)):
-        saved = saved_by_block(shape, 1024, Saving(tensor=8, sequence=sequence)) / 1024
+        saved = block_bytes(shape, 1024, Saving(tensor=8, sequence=sequence)) / 1024
         assert saved / shape.width == pytest.approx(whole + (32 - whole) / 8, rel=0.01)
 
 
@@ -245,18 +245,18 @@ def test_the_loss_takes_a_dozen_bytes_for_each_word_of_the_vocabulary(dtype, eac
         F.cross_entropy(logits.float(), torch.zeros(tokens, dtype=torch.int64)).backward()
     weights = 8 * words * dtype.itemsize
     shape = replace(SMALL, vocabulary=words)
-    assert of_loss(shape, tokens, Saving(dtype)) == each * tokens * words
+    assert loss_bytes(shape, tokens, Saving(dtype)) == each * tokens * words
     assert ledger.held.peak - weights == pytest.approx(each * tokens * words, rel=0.001)
 
 
 def test_checkpointing_keeps_the_inputs_of_blocks_alone():
     shape = decoder_shape("8B")
     full, some, less = (
-        at_the_loss(shape, 8192, Saving(checkpoint=on)) for on in (False, "selective", True)
+        bytes_at_loss(shape, 8192, Saving(checkpoint=on)) for on in (False, "selective", True)
     )
     inputs = shape.layers * 8192 * shape.width * 2
     assert less < some < full
-    assert less == pytest.approx(inputs + of_loss(shape, 8192, Saving()), rel=0.02)
+    assert less == pytest.approx(inputs + loss_bytes(shape, 8192, Saving()), rel=0.02)
 
 
 # Models
@@ -603,7 +603,8 @@ def test_offload_moves_what_is_kept_to_the_host_and_takes_time():
     assert there.ledger.host == here.ledger.model_states and here.ledger.host == 0
     assert there.host_memory == 8 * there.ledger.host
     link = (
-        hardware.named(hardware.INTRA_NODE_LINKS, "PCIe 5").bytes_per_second * hardware.LINK_SHARE
+        hardware.find_by_name(hardware.INTRA_NODE_LINKS, "PCIe 5").bytes_per_second
+        * hardware.LINK_SHARE
     )
     assert there.host_seconds == pytest.approx(3 * here.ledger.parameters / link)
     assert set(there.on_gpu) == {"unsharded", "activations"}
@@ -692,7 +693,7 @@ def test_the_page_in_words_has_all_numbers():
     text = str(made)
     for part, size in made.on_gpu.items():
         assert part in text and sizes.format_bytes(size) in text
-    for calls in summed(made.messages).itertuples():
+    for calls in sum_by_kind(made.messages).itertuples():
         assert calls.op in text and str(calls.calls) in text
     assert "Fits" in text and "Bound by compute" in text and max(map(len, text.splitlines())) < 110
     assert f"an MFU of {made.mfu:.0%}" in text
@@ -705,10 +706,10 @@ def test_a_ring_takes_its_steps_and_its_bytes():
     """Eight GPUs in a node: (N - 1) / N of the bytes over NVLink; an all-reduce twice that."""
     gather = Message("all_gather", "forward", 10**9, 8 * 10**9, 8)
     link = H100.inside.bytes_per_second * hardware.LINK_SHARE
-    expected = hardware.CALL + 7 * 3.4e-6 + 7 * 10**9 / link
+    expected = hardware.CALL_S + 7 * 3.4e-6 + 7 * 10**9 / link
     assert call_seconds(gather, H100) == pytest.approx(expected)
     reduce = Message("all_reduce", "backward", 8 * 10**9, 8 * 10**9, 8)
-    assert call_seconds(reduce, H100) == pytest.approx(2 * expected - hardware.CALL)
+    assert call_seconds(reduce, H100) == pytest.approx(2 * expected - hardware.CALL_S)
 
 
 def test_ports_between_nodes_are_shared_by_those_who_use_them():
@@ -719,7 +720,9 @@ def test_ports_between_nodes_are_shared_by_those_who_use_them():
     port = H100.between.bytes_per_second * hardware.LINK_SHARE
     assert call_seconds(across, H100) == pytest.approx(whole * 63 / 64 / (8 * port), rel=0.05)
     assert call_seconds(lone, H100) == pytest.approx(whole * 7 / 8 / port, rel=0.05)
-    one_port = replace(H100, between=hardware.named(hardware.INTER_NODE_LINKS, "Ethernet 100G"))
+    one_port = replace(
+        H100, between=hardware.find_by_name(hardware.INTER_NODE_LINKS, "Ethernet 100G")
+    )
     port = one_port.between.bytes_per_second * hardware.LINK_SHARE
     assert call_seconds(across, one_port) == pytest.approx(whole * 63 / 64 / port, rel=0.05)
     assert call_seconds(lone, one_port) == pytest.approx(8 * whole * 7 / 8 / port, rel=0.05)

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ddp_workbook.experiments.many_machines import costs, projection
-from manyranks.planning.hardware import INTER_NODE_LINKS, INTRA_NODE_LINKS, named
+from manyranks.planning.hardware import INTER_NODE_LINKS, INTRA_NODE_LINKS, find_by_name
 from manyranks.planning.scaling import (
     Job,
     Ring,
@@ -143,7 +143,9 @@ def test_a_second_rank_need_not_pay():
 
 # Two levels
 
-H100 = Cluster(named(INTRA_NODE_LINKS, "NVLink 4"), named(INTER_NODE_LINKS, "InfiniBand NDR"))
+H100 = Cluster(
+    find_by_name(INTRA_NODE_LINKS, "NVLink 4"), find_by_name(INTER_NODE_LINKS, "InfiniBand NDR")
+)
 
 
 def test_a_node_is_faster_than_two():

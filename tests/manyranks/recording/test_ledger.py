@@ -138,7 +138,7 @@ def test_policies_of_a_reader_are_measured():
         2, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)
     )
     units, how = strategies.units_of(DigitsTransformer(64, 8)), strategies.Strategy("").policy
-    default = formulas.fully_sharded(units, 2, how=how)
+    default = formulas.fully_sharded(units, 2, policy=how)
     assert held["unsharded"].item() == pytest.approx(default.unsharded / 2000, rel=0.02)
     assert held["parameters"].item() == pytest.approx(default.parameters / 1000, rel=0.02)
 

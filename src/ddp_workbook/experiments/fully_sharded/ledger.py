@@ -27,7 +27,7 @@ from manyranks import figures
 from manyranks.figures.palette import INK, part_look, tint
 from manyranks.launcher.launch import launch
 from manyranks.planning import formulas
-from manyranks.planning.activations import Saving, saved_by_block
+from manyranks.planning.activations import Saving, block_bytes
 from manyranks.planning.decoder import GPT, DecoderShape
 from manyranks.planning.messages import Message
 from manyranks.planning.shards import Units
@@ -245,7 +245,7 @@ def activation_bytes(strategy: Strategy, width: int, depth: int, rows: int = ROW
     shape = DecoderShape("", depth, width, HEADS, HEADS, 4 * width, 0, **GPT)
     tokens = rows * SIDE
     between = tokens * width * dtype.itemsize  # the input of a block, and the last one's output
-    block = saved_by_block(shape, tokens, Saving(dtype))
+    block = block_bytes(shape, tokens, Saving(dtype))
     if strategy.checkpointing:
         return (depth - 1) * between + block
     return depth * block + between

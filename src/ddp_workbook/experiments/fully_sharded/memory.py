@@ -109,7 +109,7 @@ def predicted_memory(
         units = [[shape for unit in units for shape in unit]]
     if way == DDP:
         return formulas.ddp(units, dtype=dtype)
-    return formulas.fully_sharded(units, ranks, how=formulas.Policy(dtype=dtype))
+    return formulas.fully_sharded(units, ranks, policy=formulas.Policy(dtype=dtype))
 
 
 def wire_table(steps: dict[str, list[StepMeasurement]]) -> pd.DataFrame:
