@@ -300,9 +300,11 @@ class MemoryLedger(MemTracker):
         Its thread releases them a moment after the call returns. On a busy machine that may be
         after the next allocation, and the peak would depend on chance.
         """
-        sent, self.gathered_tensors = self.gathered_tensors, []
+        gathered, self.gathered_tensors = self.gathered_tensors, []
         deadline = time.monotonic() + self.gloo_wait_s
-        while any(has_other_holders(tensor, holders) for tensor, holders in sent if tensor.is_cpu):
+        while any(
+            has_other_holders(tensor, holders) for tensor, holders in gathered if tensor.is_cpu
+        ):
             if time.monotonic() > deadline:  # autograd holds it, or an unfinished call
                 self.gloo_wait_s /= 2
                 break

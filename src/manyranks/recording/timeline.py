@@ -193,9 +193,11 @@ def merge_events(traces: Sequence[Trace]) -> list[dict]:
     """The events of all ranks, a process each."""
     events: list[dict] = []
     for trace in traces:
-        named = {"name": "process_name", "ph": "M", "pid": trace.rank}
-        events.append(named | {"args": {"name": f"rank {trace.rank}"}})
-        events.append({**named, "name": "process_sort_index", "args": {"sort_index": trace.rank}})
+        metadata = {"name": "process_name", "ph": "M", "pid": trace.rank}
+        events.append(metadata | {"args": {"name": f"rank {trace.rank}"}})
+        events.append(
+            {**metadata, "name": "process_sort_index", "args": {"sort_index": trace.rank}}
+        )
         for event in trace.events:
             if event.get("name") in ("process_name", "process_labels", "process_sort_index"):
                 continue

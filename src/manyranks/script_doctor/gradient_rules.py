@@ -94,8 +94,8 @@ def causes_of_difference(
 def groups_of_one(facts: Facts) -> Iterator[Finding]:
     """DDP in a group that has one rank."""
     for wrapper in facts.of_each_rank("ddp")[0]:
-        other = any("," in f["group"] for f in facts.of_any_rank("comm"))
-        if len(wrapper["ranks"]) == 1 and not other:
+        is_with_others = any("," in f["group"] for f in facts.of_any_rank("comm"))
+        if len(wrapper["ranks"]) == 1 and not is_with_others:
             yield Finding(
                 "not-synchronised",
                 LIKELY,

@@ -61,41 +61,41 @@ class Redirection:
         """The absolute path; None for what is no path, or is not redirected."""
         if isinstance(path, int) or path is None:
             return None
-        whole = os.path.abspath(os.fsdecode(path))
-        inside = whole.startswith((self.root + os.sep, *NOT_REDIRECTED)) or whole == self.root
-        return None if inside else whole
+        absolute = os.path.abspath(os.fsdecode(path))
+        inside = absolute.startswith((self.root + os.sep, *NOT_REDIRECTED)) or absolute == self.root
+        return None if inside else absolute
 
-    def redirected(self, whole: str) -> str:
+    def redirected(self, absolute: str) -> str:
         """Where a file of this path is written."""
-        return os.path.join(self.root, "files", whole.lstrip(os.sep))
+        return os.path.join(self.root, "files", absolute.lstrip(os.sep))
 
     def path_to_read(self, path: Any) -> Any:
         """Where to read: what was written here, if it was."""
-        whole = self.absolute(path)
-        if whole is None or not exists(self.redirected(whole)):
+        absolute = self.absolute(path)
+        if absolute is None or not exists(self.redirected(absolute)):
             return path
-        other = self.redirected(whole)
-        if os.path.isdir(other) and true_stat(whole, quiet=True):
+        target = self.redirected(absolute)
+        if os.path.isdir(target) and true_stat(absolute, quiet=True):
             return path  # a folder of the reader's, in which something was written
-        return other
+        return target
 
     def path_to_write(self, path: Any, *, keep: bool, what: str) -> Any:
         """Where to write; `keep` says whether what the file holds now is needed."""
-        whole = self.absolute(path)
-        if whole is None:
+        absolute = self.absolute(path)
+        if absolute is None:
             if isinstance(path, str | os.PathLike):
                 self.note(os.path.abspath(os.fsdecode(path)), what)
             return path
-        self.note(whole, what)
-        other, above = self.redirected(whole), os.path.dirname(whole)
-        if exists(other):
-            return other
+        self.note(absolute, what)
+        target, above = self.redirected(absolute), os.path.dirname(absolute)
+        if exists(target):
+            return target
         if not exists(above) and not exists(self.redirected(above)):
             return path  # the error of a folder that is not there
-        make_folder(os.path.dirname(other))
-        if keep and exists(whole):
-            shutil.copyfile(whole, other)
-        return other
+        make_folder(os.path.dirname(target))
+        if keep and exists(absolute):
+            shutil.copyfile(absolute, target)
+        return target
 
     def note(self, path: str, what: str) -> None:
         """Note that this rank writes the file, once."""
@@ -147,28 +147,28 @@ class Redirection:
         return call(path, *args, **kwargs)
 
     def _rmtree(self, call: Callable, path: Any, *args: Any, **kwargs: Any) -> Any:
-        whole = self.absolute(path)
-        if whole is None:
+        absolute = self.absolute(path)
+        if absolute is None:
             return call(path, *args, **kwargs)
-        other = self.redirected(whole)
-        return call(other, *args, **kwargs) if exists(other) else None
+        target = self.redirected(absolute)
+        return call(target, *args, **kwargs) if exists(target) else None
 
     def _changing(self, call: Callable, path: Any, *args: Any, **kwargs: Any) -> Any:
         if (folder := kwargs.get("dir_fd")) is not None:
             inside = os.readlink(f"/proc/self/fd/{folder}").startswith(self.root)
             return call(path, *args, **kwargs) if inside else None
-        whole = self.absolute(path)
-        if whole is None:
+        absolute = self.absolute(path)
+        if absolute is None:
             return call(path, *args, **kwargs)
-        other = self.redirected(whole)
+        target = self.redirected(absolute)
         if call.__name__ == "mkdir":
-            if true_stat(whole, quiet=True) is not None:
+            if true_stat(absolute, quiet=True) is not None:
                 raise FileExistsError(17, "File exists", str(path))
-            make_folder(os.path.dirname(other))
-            return call(other, *args, **kwargs)
-        if exists(other):
-            return call(other, *args, **kwargs)
-        true_stat(whole)  # raises what the call would raise if there is nothing
+            make_folder(os.path.dirname(target))
+            return call(target, *args, **kwargs)
+        if exists(target):
+            return call(target, *args, **kwargs)
+        true_stat(absolute)  # raises what the call would raise if there is nothing
         return None  # the reader's own file stays
 
     def _moving(self, call: Callable, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:

@@ -137,11 +137,11 @@ def mismatched_calls(facts: Facts) -> Iterator[Finding]:
     if place is None:
         return
     now = {rank: of[place] for rank, of in enumerate(calls) if place < len(of)}
-    known = [{line for f in of for line in f["lines"][:1]} for of in calls]
+    lines_of_ranks = [{line for f in of for line in f["lines"][:1]} for of in calls]
 
     def ranks_without_line(rank: int) -> int:
         """How many others have not called anything from the line where this rank calls."""
-        return sum(not known[o] & set(now[rank]["lines"][:1]) for o in range(facts.ranks))
+        return sum(not lines_of_ranks[o] & set(now[rank]["lines"][:1]) for o in range(facts.ranks))
 
     rank = max(now, key=lambda rank: (ranks_without_line(rank), -rank))
     fact, others = now.pop(rank), list(now.values())

@@ -304,12 +304,12 @@ class TrainingObserver:
     def note_final_state(self) -> None:
         """Note what the models hold at last."""
         for model in [m for m in self.models if m not in [w.module for w in self.wrappers]]:
-            wrapped = isinstance(model, DistributedDataParallel)
+            is_ddp = isinstance(model, DistributedDataParallel)
             buffers = dict(model.named_buffers())
             self.notes.write(
                 "end",
                 model=self._number(model),
-                ddp=self._number(model) if wrapped else None,
+                ddp=self._number(model) if is_ddp else None,
                 weights=hashes(model.parameters()),
                 buffers=dict(zip(buffers, hashes(buffers.values()), strict=True)),
             )
