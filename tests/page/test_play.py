@@ -197,7 +197,7 @@ def test_short_forms_of_controls():
     assert made.values == {"ranks": 1, "drop_last": True, "rows": 1, "how": "a"}
 
 
-@figures.drawn
+@figures.house_style
 def figure(results: list, **_: object) -> matplotlib.figure.Figure:
     made = Figure((2, 2))
     made.subplots().set_title("seconds")

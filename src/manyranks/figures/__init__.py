@@ -2,7 +2,7 @@
 
     from manyranks import figures
 
-    @figures.drawn
+    @figures.house_style
     def memory(held: pd.DataFrame) -> figures.Picture:
         return figures.bars(held, "kB a rank holds", "What each rank holds")
 
@@ -37,7 +37,7 @@ Arguments = ParamSpec("Arguments")
 Result = TypeVar("Result")
 
 
-def drawn(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+def house_style(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """For a function that draws: it runs with the workbook's matplotlib settings."""
 
     @functools.wraps(draw)

@@ -5,13 +5,13 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from manyranks.figures import drawn
+from manyranks.figures import house_style
 from manyranks.figures.style import Picture
 
 SIDE_PIXELS = 8
 
 
-@drawn
+@house_style
 def images_plot(images: Mapping[str, Sequence]) -> Picture:
     """Images of 8 x 8 pixels between 0 and 1 under their names.
 

@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from manyranks.figures import drawn
+from manyranks.figures import house_style
 from manyranks.figures.bar_chart import bars
 from manyranks.figures.palette import rank_marker, series_colour
 from manyranks.figures.style import (
@@ -24,7 +24,7 @@ from manyranks.figures.style import (
 MAX_AXIS_RATIO = 1.6
 
 
-@drawn
+@house_style
 def step_time_plot(frame: pd.DataFrame) -> Picture:
     """Bars of median step times, one panel a size; a thick line from first to third quartile.
 
@@ -51,7 +51,7 @@ def step_time_plot(frame: pd.DataFrame) -> Picture:
     return picture
 
 
-@drawn
+@house_style
 def speed_up_plot(table: pd.DataFrame, baseline: str) -> Picture:
     """How many times as fast as `baseline` each candidate was, per size, with quartiles.
 

@@ -95,14 +95,14 @@ class Timeline:
 
     __repr__ = describe
 
-    @figures.drawn
+    @figures.house_style
     def bars(self) -> "figures.Picture":
         """A bar a rank: the parts of a step, as a mean over the steps."""
         table = self.parts.groupby("rank")[list(PARTS)].mean() * 1e3
         table.index = [f"rank {rank}" for rank in table.index]
         return figures.bars(table, "milliseconds of a step", "Where a step went")
 
-    @figures.drawn
+    @figures.house_style
     def lanes(self, step: int = 1, last: int | None = None) -> "figures.Picture":
         """One step, or all up to `last`: what each rank computes, and below it what it sends.
 

@@ -107,7 +107,7 @@ def ledger_table(held: pd.DataFrame, rank: int = 0) -> pd.DataFrame:
     return table.rename_axis(columns=None)
 
 
-@figures.drawn
+@figures.house_style
 def bars(held: pd.DataFrame, rank: int = 0) -> figures.Picture:
     """For each strategy a pale bar by formula and below it one as measured, stacked by part.
 

@@ -46,7 +46,7 @@ def unsharded_parts(result: Plan) -> pd.DataFrame:
     return pd.DataFrame([(what, size / 1e9) for what, size in rows], columns=["what", "GB"])
 
 
-@figures.drawn
+@figures.house_style
 def plan_plot(
     plans: Mapping[str, Plan], *, memory: bool = False, seconds: bool = False
 ) -> figures.Picture:

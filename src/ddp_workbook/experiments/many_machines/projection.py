@@ -114,7 +114,7 @@ def published() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).round(3)
 
 
-@figures.drawn
+@figures.house_style
 def weak_plot() -> figures.Picture:
     """Efficiency against ranks, a line a network (by the model), and what others have published."""
     weak, measured = weak_scaling_table(), published()
@@ -143,7 +143,7 @@ def weak_plot() -> figures.Picture:
     return picture
 
 
-@figures.drawn
+@figures.house_style
 def strong_plot(
     scaling: Mapping[str, pd.DataFrame], turning: Mapping[str, float]
 ) -> figures.Picture:
