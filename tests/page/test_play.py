@@ -202,7 +202,7 @@ def test_short_forms_of_controls():
     assert widget.values == {"ranks": 1, "drop_last": True, "rows": 1, "how": "a"}
 
 
-@figures.drawn
+@figures.house_style
 def figure(results: list, **_: object) -> matplotlib.figure.Figure:
     widget = Figure((2, 2))
     widget.subplots().set_title("seconds")

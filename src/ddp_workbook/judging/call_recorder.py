@@ -10,7 +10,7 @@ import torch.distributed as dist
 
 from ddp_workbook.judging.check import CheckFailed
 from manyranks.network.emulated_work import EmulatedWork
-from manyranks.recording.dispatch_mode import Recorder, threads_recorded
+from manyranks.recording.dispatch_mode import Recorder, record_threads
 
 FROM_PYTHON = "distributed_c10d.py"  # operations that DDP's reducer starts are DDP's to wait for
 KEPT: list[dist.Work] = []  # gloo may drop a send or receive whose Work is not kept
@@ -33,7 +33,7 @@ class CallRecorder(Recorder):
         super().__init__([])
         self.called = called
         self.started: list[tuple[dict, dist.Work | None]] = []  # None: it was waited for
-        self.threads = threads_recorded(self.rows)
+        self.threads = record_threads(self.rows)
 
     def __enter__(self) -> "CallRecorder":
         self.threads.__enter__()

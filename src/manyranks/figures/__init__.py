@@ -2,7 +2,7 @@
 
     from manyranks import figures
 
-    @figures.drawn
+    @figures.house_style
     def memory(held: pd.DataFrame) -> figures.Picture:
         return figures.bars(held, "kB a rank holds", "What each rank holds")
 
@@ -33,15 +33,15 @@ if TYPE_CHECKING:  # imported with the first picture
     from manyranks.figures.time_lanes import lanes
     from manyranks.figures.timings import speed_up_plot, step_time_plot
 
-Given = ParamSpec("Given")
-Drawn = TypeVar("Drawn")
+Arguments = ParamSpec("Arguments")
+Result = TypeVar("Result")
 
 
-def drawn(draw: Callable[Given, Drawn]) -> Callable[Given, Drawn]:
+def house_style(draw: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
     """For a function that draws: it runs with the workbook's matplotlib settings."""
 
     @functools.wraps(draw)
-    def in_house_style(*args: Given.args, **kwargs: Given.kwargs) -> Drawn:
+    def in_house_style(*args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
         from manyranks.figures.style import style
 
         with style():

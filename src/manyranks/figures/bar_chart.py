@@ -11,7 +11,7 @@ from manyranks.figures.palette import part_look, rank_look, series_look
 from manyranks.figures.style import WIDTH, FillStyle, Picture, label_rows, name_looks, number
 
 MAX_BARS = 128  # bars whose names can be told apart
-BAR, THICK = 0.42, 0.66  # inches from bar to bar; share of that which is filled
+BAR_PITCH, BAR_THICKNESS = 0.42, 0.66  # inches from bar to bar; share of that which is filled
 
 
 def bars(
@@ -41,16 +41,16 @@ def bars(
     legend = by == "part" and len(parts) > 1
     wide = min(across or len(panels), len(panels))
     down = -(-len(panels) // wide)
-    height = 3.7 if upright else 0.8 + BAR * rows + 0.25 * any(panels)
+    height = 3.7 if upright else 0.8 + BAR_PITCH * rows + 0.25 * any(panels)
     figure = Figure((WIDTH, down * height + 0.3 * legend), layout="constrained")
     grid = figure.subplots(down, wide, sharey=True, squeeze=False)
-    for spare in grid.flat[len(panels) :]:
-        spare.remove()
+    for unused in grid.flat[len(panels) :]:
+        unused.remove()
     for axes, (title, table) in zip(grid.flat, panels.items(), strict=False):
         for place, (_, sizes) in enumerate(table.iterrows()):
             end = stack(axes, place, sizes, _looks(by, place, sizes.index), upright=upright)
             if totals:
-                _at_the_end(axes, place, end, totals(end), upright)
+                _label_end(axes, place, end, totals(end), upright)
         axes.set_title(title)
         axes.grid(axis="y" if upright else "x")
         _name_bars(axes, table.index, unit, upright)
@@ -59,7 +59,7 @@ def bars(
         grid[0, 0].set_ylabel(unit)
     if legend:
         name_looks(figure, {part: part_look(part) for part in parts})
-    return Picture(figure, f"{about}, {unit}. {listed(panels)}.")
+    return Picture(figure, f"{about}, {unit}. {describe_bars(panels)}.")
 
 
 def stack(
@@ -68,7 +68,7 @@ def stack(
     sizes: pd.Series,
     looks: Sequence[FillStyle],
     *,
-    thick: float = THICK,
+    thick: float = BAR_THICKNESS,
     upright: bool = False,
 ) -> float:
     """Draw one bar of these parts at `place`, one after the other; return where it ends."""
@@ -82,19 +82,20 @@ def stack(
     return end
 
 
-def listed(panels: Mapping[str, pd.DataFrame]) -> str:
+def describe_bars(panels: Mapping[str, pd.DataFrame]) -> str:
     """Every bar in words: "DDP: rank 0: parameters 100, gradients 100; rank 1: …"; no part of 0."""
     words = []
     for title, table in panels.items():
-        of_bars = []
+        bars = []
         for name, sizes in table.iterrows():
-            shown = sizes[sizes != 0]
+            nonzero = sizes[sizes != 0]
             alone = len(table.columns) == 1
             parts = ", ".join(
-                number(size) if alone else f"{part} {number(size)}" for part, size in shown.items()
+                number(size) if alone else f"{part} {number(size)}"
+                for part, size in nonzero.items()
             )
-            of_bars.append(f"{_flat(name)}{' ' if alone else ': '}{parts or 'nothing'}")
-        words.append((f"{title}: " if title else "") + "; ".join(of_bars))
+            bars.append(f"{_flat(name)}{' ' if alone else ': '}{parts or 'nothing'}")
+        words.append((f"{title}: " if title else "") + "; ".join(bars))
     return ". ".join(words)
 
 
@@ -123,7 +124,7 @@ def _name_bars(axes: Axes, names: pd.Index, unit: str, upright: bool) -> None:
     axes.tick_params(axis="x", length=0)
 
 
-def _at_the_end(axes: Axes, place: float, end: float, words: str, upright: bool) -> None:
+def _label_end(axes: Axes, place: float, end: float, words: str, upright: bool) -> None:
     where: FillStyle = {"ha": "center", "va": "bottom"} if upright else {"va": "center"}
     axes.text(*((place, end) if upright else (end, place)), f" {words}", size=10, **where)
 

@@ -9,7 +9,7 @@ from matplotlib.patches import FancyBboxPatch
 from manyranks.figures.palette import rank_colour, tint
 from manyranks.figures.style import FAINT, INK
 
-ROUND = 0.06  # inches: a corner's radius
+CORNER_RADIUS = 0.06  # inches: a corner's radius
 
 
 def sheet(width: float, height: float) -> Axes:
@@ -38,7 +38,7 @@ def box(
     (left, top), (width, height) = corner, size
     colour = INK if rank is None else rank_colour(rank)
     fill = FAINT if rank is None else tint(colour)
-    radius = min(ROUND, width / 4, height / 4)
+    radius = min(CORNER_RADIUS, width / 4, height / 4)
     shape = {"boxstyle": f"round,pad=0,rounding_size={radius}"}
     look = {"facecolor": fill, "edgecolor": colour, "linewidth": 1.4} | (frame or {})
     axes.add_patch(FancyBboxPatch((left, top), width, height, **shape, **look))
@@ -56,8 +56,8 @@ def arrow(
 ) -> None:
     """An arrow from start to end, in the colour of a rank if it is that rank's message."""
     colour = INK if rank is None else rank_colour(rank)
-    drawn = {"arrowstyle": "->", "color": colour, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
-    axes.annotate("", end, start, arrowprops=drawn | look)
+    defaults = {"arrowstyle": "->", "color": colour, "linewidth": 1.4, "shrinkA": 0, "shrinkB": 0}
+    axes.annotate("", end, start, arrowprops=defaults | look)
 
 
 def label_ranks(axes: Axes, ranks: int, top: float, pitch: float, left: float = 0.1) -> None:

@@ -5,19 +5,22 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from matplotlib.figure import Figure
 
-from manyranks.figures import drawn
+from manyranks.figures import house_style
 from manyranks.figures.style import Picture
 
-SIDE = 8  # pixels
+SIDE_PIXELS = 8
 
 
-@drawn
-def images_plot(named: Mapping[str, Sequence]) -> Picture:
+@house_style
+def images_plot(images: Mapping[str, Sequence]) -> Picture:
     """Images of 8 x 8 pixels between 0 and 1 under their names.
 
     The alt text says how far the first one is from each of the others, on average a pixel.
     """
-    pixels = {name: np.asarray(image, float).reshape(SIDE, SIDE) for name, image in named.items()}
+    pixels = {
+        name: np.asarray(image, float).reshape(SIDE_PIXELS, SIDE_PIXELS)
+        for name, image in images.items()
+    }
     figure = Figure((6.6, 2.4), layout="constrained")
     panels = figure.subplots(1, len(pixels), squeeze=False)[0]
     for axes, (name, image) in zip(panels, pixels.items(), strict=True):

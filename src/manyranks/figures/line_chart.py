@@ -11,9 +11,9 @@ from matplotlib.ticker import LogLocator
 from manyranks.figures.palette import INK, rank_colour, rank_marker, series_colour
 from manyranks.figures.style import WIDTH, Picture, number
 
-APART = (0, 2, 4, 3, 5, 1)  # the palette's series, those that are farthest apart first
-MOST_TICKS = 12
-LEGEND = 0.24  # inches for a line of it; two fit anyway
+SERIES_ORDER = (0, 2, 4, 3, 5, 1)  # the palette's series, those that are farthest apart first
+MAX_TICKS = 12
+LEGEND_LINE_HEIGHT = 0.24  # inches for a line of it; two fit anyway
 
 
 def lines(
@@ -39,7 +39,7 @@ def lines(
     if not panels or any(table.isna().all(axis=None) for table in panels.values()):
         raise ValueError("There is nothing to draw: a table has no values.")
     most = max(len(table.columns) for table in panels.values())
-    figure = Figure((WIDTH, 3.5 + LEGEND * max(0, most // 4 - 1)), layout="constrained")
+    figure = Figure((WIDTH, 3.5 + LEGEND_LINE_HEIGHT * max(0, most // 4 - 1)), layout="constrained")
     across = figure.subplots(1, len(panels), sharey=share, squeeze=False)[0]
     for axes, (title, table) in zip(across, panels.items(), strict=True):
         for place, name in enumerate(table):
@@ -49,7 +49,7 @@ def lines(
         axes.grid(axis="y")
         _logarithmic(axes, log, table.index)
     across[0].set_ylabel(unit)
-    picture = Picture(figure, f"{about}, {unit}. {_listed(panels)}.")
+    picture = Picture(figure, f"{about}, {unit}. {_describe_lines(panels)}.")
     picture.update_legend()
     return picture
 
@@ -59,7 +59,7 @@ def _logarithmic(axes: Axes, log: str, places: pd.Index) -> None:
     if "x" in log:
         axes.set_xscale("log")
         axes.xaxis.set_major_formatter("{x:g}")
-        if len(places) <= MOST_TICKS:
+        if len(places) <= MAX_TICKS:
             axes.set_xticks(places)
     if "y" in log:
         axes.set_yscale("log")
@@ -72,21 +72,21 @@ def _logarithmic(axes: Axes, log: str, places: pd.Index) -> None:
 def _look(by: str, place: int, name: str, values: int) -> dict[str, Any]:
     if by == "rank" and not name.startswith(f"rank {place}"):
         return {"color": INK, "linewidth": 1.2}
-    colour = rank_colour(place) if by == "rank" else series_colour(APART[place % 6])
+    colour = rank_colour(place) if by == "rank" else series_colour(SERIES_ORDER[place % 6])
     # An offset for each line: the markers stay apart where lines coincide.
     every = (place, 1 + values // 10) if place < values else 1
     return {"color": colour, "marker": rank_marker(place), "markevery": every}
 
 
-def _listed(panels: Mapping[str, pd.DataFrame]) -> str:
+def _describe_lines(panels: Mapping[str, pd.DataFrame]) -> str:
     """Each line's first and last value: "rank 0 from 2.3 to 0.4"."""
     words = []
     for title, table in panels.items():
         ends = [(name, column.dropna()) for name, column in table.items()]
-        said = [
+        texts = [
             f"{name} from {number(values.iloc[0])} to {number(values.iloc[-1])}"
             for name, values in ends
             if len(values)
         ]
-        words.append((f"{title}: " if title else "") + ", ".join(said))
+        words.append((f"{title}: " if title else "") + ", ".join(texts))
     return ". ".join(words)

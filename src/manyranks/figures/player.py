@@ -37,15 +37,15 @@ def player(
     group = "p" + hashlib.sha256(repr((frames, name)).encode()).hexdigest()[:12]
     buttons, bodies = [], []
     for number, (label, body) in enumerate(frames):
-        one, words = f"{group}-{number}", html.escape(str(label))
+        input_id, words = f"{group}-{number}", html.escape(str(label))
         checked = " checked" if number == 0 else ""
         buttons.append(
-            f'<input type="radio" name="{group}" id="{one}"{checked}>'
-            f'<label for="{one}">{words}</label>'
+            f'<input type="radio" name="{group}" id="{input_id}"{checked}>'
+            f'<label for="{input_id}">{words}</label>'
         )
-        shown = " ddpw-printed" if number in on_paper else ""
+        printed_class = " ddpw-printed" if number in on_paper else ""
         heading = f'<p class="ddpw-on-paper">{html.escape(name)}: {words}</p>'
-        bodies.append(f'<div class="ddpw-frame{shown}">{heading}{body}</div>')
+        bodies.append(f'<div class="ddpw-frame{printed_class}">{heading}{body}</div>')
     return (
         f'{STYLE}<fieldset class="ddpw-player" style="border:0;margin:0;padding:0">'
         f"<legend>{html.escape(name)}</legend>{''.join(buttons)}{''.join(bodies)}</fieldset>"

@@ -34,8 +34,8 @@ class Stepper:
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         box = ipywidgets.VBox([self.slider, self.frame])
         frames = [(str(n), p._repr_html_()) for n, p in enumerate(self.pictures, self.first)]
-        still = {"text/html": player(frames, self.slider.description), "text/plain": repr(self)}
-        return dict(box._repr_mimebundle_()) | still
+        fallback = {"text/html": player(frames, self.slider.description), "text/plain": repr(self)}
+        return dict(box._repr_mimebundle_()) | fallback
 
     def __repr__(self) -> str:
         return "\n".join(repr(picture) for picture in self.pictures)

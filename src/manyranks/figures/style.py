@@ -84,30 +84,30 @@ class Picture:
 
     def update_legend(self, ncols: int = 4) -> None:
         """Make the legend anew: what it named before, and all in the panels that has a label."""
-        named: dict[str, Any] = {}
+        handles: dict[str, Any] = {}
         for old in self.figure.legends:
             words = (text.get_text() for text in old.texts)
-            named |= dict(zip(words, old.legend_handles, strict=True))
+            handles |= dict(zip(words, old.legend_handles, strict=True))
             old.remove()
         for axes in self.figure.axes:
             for key, label in zip(*axes.get_legend_handles_labels(), strict=True):
-                named.setdefault(label, key)
-        self.figure.legend(named.values(), named.keys(), loc="outside upper left", ncols=ncols)
+                handles.setdefault(label, key)
+        self.figure.legend(handles.values(), handles.keys(), loc="outside upper left", ncols=ncols)
 
     @property
     def svg(self) -> str:
         """The picture as a file, with title and description; equal figures give equal text."""
         if self._svg is None:
-            self._svg = self._saved()
+            self._svg = self._render_svg()
         return self._svg
 
-    def _saved(self) -> str:
+    def _render_svg(self) -> str:
         buffer = io.StringIO()
         with style():
             self.figure.savefig(buffer, format="svg", metadata={"Date": None, "Creator": None})
         if "matplotlib.pyplot" in sys.modules:  # else the inline backend shows it again
             sys.modules["matplotlib.pyplot"].close(self.figure)
-        return _described(buffer.getvalue(), self.alt)
+        return _with_description(buffer.getvalue(), self.alt)
 
     def save(self, path: str | Path) -> Path:
         """Write it as SVG, atomically."""
@@ -162,7 +162,7 @@ def number(value: float) -> str:
     return f"{value:,.0f}" if abs(value) >= 100 or value == 0 else f"{value:.3g}"
 
 
-def _described(svg: str, alt: str) -> str:
+def _with_description(svg: str, alt: str) -> str:
     title = alt.split(". ")[0].rstrip(".")
     start = svg.index("<svg ")
     end = svg.index(">", start)

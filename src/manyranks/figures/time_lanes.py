@@ -8,7 +8,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from manyranks.figures.bar_chart import THICK
+from manyranks.figures.bar_chart import BAR_THICKNESS
 from manyranks.figures.palette import (
     pale_look,
     part_look,
@@ -18,7 +18,7 @@ from manyranks.figures.palette import (
 )
 from manyranks.figures.style import WIDTH, FillStyle, Picture, label_rows, name_looks, number
 
-SHORTEST = 1 / 250  # of the axis; a shorter bar could not be seen
+MIN_LENGTH = 1 / 250  # of the axis; a shorter bar could not be seen
 
 
 def lanes(
@@ -59,16 +59,16 @@ def lanes(
     figure = Figure((WIDTH, height), layout="constrained")
     across = figure.subplots(1, len(panels), sharex=True, sharey=True, squeeze=False)[0]
     end = events["end"].max()
-    for axes, (title, some) in zip(across, panels.items(), strict=True):
-        for event in some.to_dict("records"):
+    for axes, (title, panel_events) in zip(across, panels.items(), strict=True):
+        for event in panel_events.to_dict("records"):
             look = _look(by, event["what"], event.get("rank"), pale, tinted)
-            _draw(axes, event, names.index(event["lane"]), look, end * SHORTEST)
+            _draw(axes, event, names.index(event["lane"]), look, end * MIN_LENGTH)
         axes.set(title=title, xlabel=unit, xlim=(0, end * 1.01))
         axes.grid(axis="x")
         label_rows(axes, names)
     if keys:
         name_looks(figure, keys)
-    return Picture(figure, f"{about}, {unit}. {_listed(panels)}.")
+    return Picture(figure, f"{about}, {unit}. {_describe_lanes(panels)}.")
 
 
 def _look(
@@ -87,23 +87,25 @@ def _look(
 
 def _draw(axes: Axes, event: dict[str, Any], row: int, look: FillStyle, shortest: float) -> None:
     length = max(event["end"] - event["start"], shortest)
-    axes.barh(row, length, THICK, left=event["start"], **look)
+    axes.barh(row, length, BAR_THICKNESS, left=event["start"], **look)
     if event.get("text"):
         middle = event["start"] + length / 2
         card = {"facecolor": "white", "edgecolor": "none", "pad": 1, "alpha": 0.8}
         axes.text(middle, row, event["text"], ha="center", va="center", size=9, bbox=card)
 
 
-def _listed(panels: dict[str, pd.DataFrame]) -> str:
+def _describe_lanes(panels: dict[str, pd.DataFrame]) -> str:
     """Every event in words: "rank 0: works from 0 to 3, 3 to 4, waits from 4 to 5; rank 1: …"."""
     words = []
     for title, events in panels.items():
-        of_lanes = []
-        for lane, some in events.groupby("lane", sort=False):
+        lanes = []
+        for lane, lane_events in events.groupby("lane", sort=False):
             runs = [
                 f"{what} from " + ", ".join(f"{number(e.start)} to {number(e.end)}" for e in alike)
-                for what, alike in itertools.groupby(some.itertuples(), lambda event: event.what)
+                for what, alike in itertools.groupby(
+                    lane_events.itertuples(), lambda event: event.what
+                )
             ]
-            of_lanes.append(f"{lane}: {', '.join(runs)}")
-        words.append((f"{title}: " if title else "") + "; ".join(of_lanes))
+            lanes.append(f"{lane}: {', '.join(runs)}")
+        words.append((f"{title}: " if title else "") + "; ".join(lanes))
     return ". ".join(words)

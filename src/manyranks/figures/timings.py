@@ -7,7 +7,7 @@ import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from manyranks.figures import drawn
+from manyranks.figures import house_style
 from manyranks.figures.bar_chart import bars
 from manyranks.figures.palette import rank_marker, series_colour
 from manyranks.figures.style import (
@@ -20,10 +20,11 @@ from manyranks.figures.style import (
     number,
 )
 
-LONGEST = 1.6  # times the longest median: where a panel ends, so that no outlier squeezes the bars
+# A panel ends at so many times its longest median, so that no outlier squeezes the bars.
+MAX_AXIS_RATIO = 1.6
 
 
-@drawn
+@house_style
 def step_time_plot(frame: pd.DataFrame) -> Picture:
     """Bars of median step times, one panel a size; a thick line from first to third quartile.
 
@@ -31,26 +32,26 @@ def step_time_plot(frame: pd.DataFrame) -> Picture:
     are the size.
     Each panel has its own time axis, from zero. Raises ValueError for a table without rows.
     """
-    sizes = dict((_size_text(size), timed) for size, timed in _sizes(frame))
+    sizes = dict((_size_text(size), timings) for size, timings in _sizes(frame))
     medians = {
-        size: 1e3 * timed.groupby("candidate", sort=False)[["seconds"]].median()
-        for size, timed in sizes.items()
+        size: 1e3 * timings.groupby("candidate", sort=False)[["seconds"]].median()
+        for size, timings in sizes.items()
     }
     about = "Median times"
     picture = bars(medians, "milliseconds a step", about, by="candidate", across=2)
-    for axes, timed in zip(picture.figure.axes, sizes.values(), strict=True):
-        quartiles = timed.groupby("candidate", sort=False)["seconds"].quantile([0.25, 0.5, 0.75])
+    for axes, timings in zip(picture.figure.axes, sizes.values(), strict=True):
+        quartiles = timings.groupby("candidate", sort=False)["seconds"].quantile([0.25, 0.5, 0.75])
         quartiles = 1e3 * quartiles.unstack()
         for row, (q1, median, q3) in enumerate(quartiles.to_numpy()):
             axes.hlines(row, q1, q3, color=INK, linewidth=4)
             beside(axes, row, number(median))
-        longest = min(quartiles[0.75].max(), LONGEST * quartiles[0.5].max())
+        longest = min(quartiles[0.75].max(), MAX_AXIS_RATIO * quartiles[0.5].max())
         axes.set_xlim(0, 1.04 * longest)
     _note(picture.figure, frame)
     return picture
 
 
-@drawn
+@house_style
 def speed_up_plot(table: pd.DataFrame, baseline: str) -> Picture:
     """How many times as fast as `baseline` each candidate was, per size, with quartiles.
 
@@ -74,15 +75,15 @@ def speed_up_plot(table: pd.DataFrame, baseline: str) -> Picture:
     axes.grid(axis="x")
     figure.legend(loc="outside upper left", ncols=len(names), handletextpad=0.2, columnspacing=1.2)
     _note(figure, table)
-    return Picture(figure, _words_of_speed_up(table, baseline))
+    return Picture(figure, _describe_speed_up(table, baseline))
 
 
-def _words_of_speed_up(table: pd.DataFrame, baseline: str) -> str:
+def _describe_speed_up(table: pd.DataFrame, baseline: str) -> str:
     words = []
     for size, points in _sizes(table):
         others = points[points["candidate"] != baseline]
-        said = (f"{n} {m:.2f}" for n, m in zip(others["candidate"], others["median"], strict=True))
-        words.append(f"{_size_text(size)}: {', '.join(said)}")
+        texts = (f"{n} {m:.2f}" for n, m in zip(others["candidate"], others["median"], strict=True))
+        words.append(f"{_size_text(size)}: {', '.join(texts)}")
     return f"Times as fast as {baseline}. {'. '.join(words)}."
 
 

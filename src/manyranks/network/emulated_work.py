@@ -19,10 +19,10 @@ class Port:
         self.free = {"out": 0.0, "in": 0.0}
         self.lock = threading.Lock()
 
-    def take(self, earliest: float, seconds: float, *directions: str) -> float:
+    def reserve(self, earliest: float, seconds: float, *directions: str) -> float:
         """Take these directions for so long, as early as they are free; return the start."""
         with self.lock:
-            start = max(earliest, *(self.free[one] for one in directions))
+            start = max(earliest, *(self.free[direction] for direction in directions))
             self.free |= dict.fromkeys(directions, start + seconds)
         return start
 
@@ -30,18 +30,18 @@ class Port:
 class EmulatedWork(Work):
     """gloo's `work` on these tensors, which ends at `end` or with `error`, known once settled.
 
-    `entered` is when this rank called it, `size` is in bytes, as `Network.seconds` takes it.
+    `entry_time` is when this rank called it, `size` is in bytes, as `Network.seconds` takes it.
     """
 
-    def __init__(self, kind: str, size: int, entered: float, work: Work, tensors: list):
+    def __init__(self, kind: str, size: int, entry_time: float, work: Work, tensors: list):
         super().__init__()
-        self.kind, self.size, self.entered = kind, size, entered
+        self.kind, self.size, self.entry_time = kind, size, entry_time
         self.work, self.tensors = work, tensors
         self.end = 0.0
         self.error: Exception | None = None
         self.settled = False
         self.future: torch.futures.Future | None = None
-        UNDER_WAY.add(self)
+        PENDING_WORK.add(self)
 
     @abstractmethod
     def settle(self) -> None:
@@ -56,7 +56,7 @@ class EmulatedWork(Work):
             self.error = error
         else:
             for calls in COMPLETED_CALL_LISTS:
-                calls.append(CompletedCall(self.kind, self.entered, self.end, self.size))
+                calls.append(CompletedCall(self.kind, self.entry_time, self.end, self.size))
         self.settled = True
 
     def wait(self, timeout: Any = None) -> bool:
@@ -65,7 +65,7 @@ class EmulatedWork(Work):
             self.work.wait(timeout)
         self.settle()
         if not self.future:
-            UNDER_WAY.discard(self)
+            PENDING_WORK.discard(self)
         if self.error:
             raise self.error
         wait_until(self.end)
@@ -100,7 +100,7 @@ class EmulatedWork(Work):
             future.set_exception(error)
         else:
             future.set_result(self.tensors)
-        UNDER_WAY.discard(self)
+        PENDING_WORK.discard(self)
 
     def result(self) -> list:
         """The call's tensors."""
@@ -114,7 +114,7 @@ class EmulatedWork(Work):
 
 
 # The C++ half of a Work does not keep the Python half alive, without which `wait` waits for ever.
-UNDER_WAY: set[EmulatedWork] = set()
+PENDING_WORK: set[EmulatedWork] = set()
 
 
 class CompletedCall(NamedTuple):
@@ -124,7 +124,7 @@ class CompletedCall(NamedTuple):
     """
 
     kind: str
-    entered: float
+    entry_time: float
     end: float
     size: int
 
@@ -140,5 +140,5 @@ def record_completed_calls() -> list[CompletedCall]:
 
 def wait_until(end: float) -> None:
     """Sleep until this time of `time.perf_counter`; awake for the last moment, to be exact."""
-    while (left := end - time.perf_counter()) > 0:
-        time.sleep(left - MAX_OVERSLEEP_S if left > MAX_OVERSLEEP_S else 0)
+    while (remaining_s := end - time.perf_counter()) > 0:
+        time.sleep(remaining_s - MAX_OVERSLEEP_S if remaining_s > MAX_OVERSLEEP_S else 0)

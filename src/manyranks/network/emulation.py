@@ -27,14 +27,14 @@ from manyranks.network.operators import C10D, PEER, flat, size
 NETWORK, FOLDER = "WORKBOOK_NETWORK", "WORKBOOK_NETWORK_FOLDER"
 # operator -> the kind of call, by which `Network.seconds` knows it
 KINDS = {operator: re.sub("(_into)?_tensor|_single", "", op) for operator, op in C10D.items()}
-KEY = torch._C.DispatchKey.BackendSelect
-BELOW = torch._C._dispatch_keyset_full_after(KEY)
+DISPATCH_KEY = torch._C.DispatchKey.BackendSelect
+KEYS_BELOW = torch._C._dispatch_keyset_full_after(DISPATCH_KEY)
 
 
 def emulate_if_configured() -> None:
     """Emulate the network that this rank's environment orders, if any, until the process ends."""
     if NETWORK in os.environ:
-        network = Network.unpacked(os.environ[NETWORK])
+        network = Network.from_json(os.environ[NETWORK])
         Emulation(network, Path(os.environ[FOLDER])).install()
 
 
@@ -54,34 +54,34 @@ class Emulation:
         """
         self.library = torch.library.Library("c10d", "IMPL")
         for operator, kind in KINDS.items():
-            self._stand_before(getattr(torch.ops.c10d, operator).default, kind)
+            self._wrap_operator(getattr(torch.ops.c10d, operator).default, kind)
 
-    def _stand_before(self, operator: Any, kind: str) -> None:
+    def _wrap_operator(self, operator: Any, kind: str) -> None:
         names = [argument.name for argument in operator._schema.arguments]
 
         def run(keyset: Any, *arguments: Any) -> Any:
-            entered = time.perf_counter()
-            returned: list = []
+            entry_time = time.perf_counter()
+            results: list = []
 
             def post() -> tuple[list, Work]:
                 # Without the GIL: gloo's threads may need it while they hold gloo's lock.
-                found = operator.redispatch(keyset & BELOW, *arguments)
-                *tensors, work = found if isinstance(found, tuple) else (found,)
-                returned.extend(tensors)
+                outcome = operator.redispatch(keyset & KEYS_BELOW, *arguments)
+                *tensors, work = outcome if isinstance(outcome, tuple) else (outcome,)
+                results.extend(tensors)
                 first = tensors[0] if tensors else []
                 return [first] if isinstance(first, torch.Tensor) else first, Work.unbox(work)
 
-            named = dict(zip(names, arguments, strict=False))
-            delivery = self._start(kind, named, entered, post)
-            return (*returned, delivery.boxed()) if returned else delivery.boxed()
+            by_name = dict(zip(names, arguments, strict=False))
+            delivery = self._start(kind, by_name, entry_time, post)
+            return (*results, delivery.boxed()) if results else delivery.boxed()
 
-        self.library.impl(operator, run, KEY.name, with_keyset=True)
+        self.library.impl(operator, run, DISPATCH_KEY.name, with_keyset=True)
 
-    def _start(self, kind: str, named: dict, entered: float, post: Any) -> EmulatedWork:
-        group = self._group(dist.ProcessGroup.unbox(named["process_group"]))
-        peer = next((named[key] for key in PEER if key in named), None)
+    def _start(self, kind: str, arguments: dict, entry_time: float, post: Any) -> EmulatedWork:
+        group = self._group(dist.ProcessGroup.unbox(arguments["process_group"]))
+        peer = next((arguments[key] for key in PEER if key in arguments), None)
         start = {"send": group.send, "recv": group.receive}.get(kind, group.collective)
-        return start(GroupCall(kind, bytes_of(kind, named), peer, entered), post)
+        return start(GroupCall(kind, bytes_of(kind, arguments), peer, entry_time), post)
 
     def _group(self, group: dist.ProcessGroup) -> Group:
         with self.lock:
@@ -90,13 +90,15 @@ class Emulation:
             return self.groups[group.group_name]
 
 
-def bytes_of(kind: str, named: dict) -> int:
+def bytes_of(kind: str, arguments: dict) -> int:
     """The size by which `Network.seconds` knows a call, from an operator's named arguments."""
-    given = [
-        size(flat(value)) for key, value in named.items() if key.startswith(("input", "tensor"))
+    input_sizes = [
+        size(flat(value)) for key, value in arguments.items() if key.startswith(("input", "tensor"))
     ]
-    taken = [size(flat(value)) for key, value in named.items() if key.startswith("output")]
+    output_sizes = [
+        size(flat(value)) for key, value in arguments.items() if key.startswith("output")
+    ]
     if kind == "barrier":
         return 0
-    sizes = {"gather": given, "scatter": taken}.get(kind, given + taken)
+    sizes = {"gather": input_sizes, "scatter": output_sizes}.get(kind, input_sizes + output_sizes)
     return max(sizes, default=0)

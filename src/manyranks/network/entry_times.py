@@ -9,15 +9,15 @@ from pathlib import Path
 
 import numpy
 
-ENTRIES = 4096  # calls that can be under way before the first of them is overwritten
+MAX_PENDING_CALLS = 4096  # calls that can be under way before the first of them is overwritten
 
 
-class Entries:
+class EntryTimes:
     """For each call of a group, the time in seconds at which each of `members` entered it."""
 
     def __init__(self, folder: Path, name: str, members: int):
-        self.shape = (ENTRIES, members)
-        size = ENTRIES * members * 8
+        self.shape = (MAX_PENDING_CALLS, members)
+        size = MAX_PENDING_CALLS * members * 8
         descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             os.ftruncate(descriptor, size)  # whoever comes first fills it with zeros
@@ -27,8 +27,8 @@ class Entries:
 
     def enter(self, number: int, member: int, time: float) -> None:
         """Note when this member entered the group's call of this number."""
-        self.times[number % ENTRIES, member] = time
+        self.times[number % MAX_PENDING_CALLS, member] = time
 
     def last(self, number: int, members: list[int] | slice = slice(None)) -> float:
         """When the last of these members entered it, of those that have."""
-        return float(self.times[number % ENTRIES, members].max())
+        return float(self.times[number % MAX_PENDING_CALLS, members].max())

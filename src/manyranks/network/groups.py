@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch.distributed.distributed_c10d import Work
 
 from manyranks.network.emulated_work import EmulatedWork, Port
-from manyranks.network.entry_times import Entries
+from manyranks.network.entry_times import EntryTimes
 from manyranks.network.links import Network
 
 FROM_ROOT, TO_ROOT = ("broadcast", "scatter"), ("reduce", "gather")
@@ -23,13 +23,13 @@ Post = Callable[[], tuple[list, Work]]  # starts gloo's call; its tensors, and i
 class GroupCall(NamedTuple):
     """One call of a group: `number` counts them, `peer` is the root or the other side.
 
-    `entered` is when this rank called it, in seconds of the clock.
+    `entry_time` is when this rank called it, in seconds of the clock.
     """
 
     kind: str
     bytes: int
     peer: int | None
-    entered: float
+    entry_time: float
     number: int = 0
 
 
@@ -38,44 +38,44 @@ class Group:
 
     def __init__(self, group: dist.ProcessGroup, network: Network, port: Port, folder: Path):
         self.network, self.port, self.folder = network, port, folder
-        self.members, self.me = dist.get_process_group_ranks(group), group.rank()
+        self.members, self.rank = dist.get_process_group_ranks(group), group.rank()
         self.name = group.group_name.replace(os.sep, "_")
-        self.entries = Entries(folder, self.name, len(self.members))
-        self.posting, self.settling = threading.Lock(), threading.Lock()
+        self.entries = EntryTimes(folder, self.name, len(self.members))
+        self.post_lock, self.settle_lock = threading.Lock(), threading.Lock()
         self.numbers = itertools.count()
         self.pending: deque[Collective] = deque()
         self.channels: dict[tuple[int, int], Channel] = {}
 
     def collective(self, call: GroupCall, post: Post) -> EmulatedWork:
         """Start a collective."""
-        with self.posting:
+        with self.post_lock:
             call = call._replace(number=next(self.numbers))
-            self.entries.enter(call.number, self.me, call.entered)
+            self.entries.enter(call.number, self.rank, call.entry_time)
             delivery = Collective(self, call, *post())
             self.pending.append(delivery)
         return delivery
 
     def send(self, call: GroupCall, post: Post) -> EmulatedWork:
         """Start to send to a peer."""
-        with self.posting:
+        with self.post_lock:
             seconds = self.seconds(call)
-            start = self.port.take(call.entered, seconds, "out")
-            self.channel(self.me, call.peer).send(start)
+            start = self.port.reserve(call.entry_time, seconds, "out")
+            self.channel(self.rank, call.peer).send(start)
             return Message(call, *post(), lambda _: start + seconds)
 
     def receive(self, call: GroupCall, post: Post) -> EmulatedWork:
         """Start to receive, from any source if the call has no peer."""
-        with self.posting:
-            channel = None if call.peer is None else self.channel(call.peer, self.me)
+        with self.post_lock:
+            channel = None if call.peer is None else self.channel(call.peer, self.rank)
             number = channel.next_receive() if channel else 0
 
             def end(work: Work) -> float:
                 if channel:
-                    sent = channel.sent(number)
+                    start = channel.start_time(number)
                 else:  # only now it is known who sent it
-                    of_source = self.channel(work._source_rank(), self.me)
-                    sent = of_source.sent(of_source.next_receive())
-                return self.port.take(sent, seconds := self.seconds(call), "in") + seconds
+                    source_channel = self.channel(work._source_rank(), self.rank)
+                    start = source_channel.start_time(source_channel.next_receive())
+                return self.port.reserve(start, seconds := self.seconds(call), "in") + seconds
 
             return Message(call, *post(), end)
 
@@ -83,27 +83,27 @@ class Group:
         """What this call takes on the network."""
         members = self.members
         if call.kind in ("send", "recv"):
-            peer = call.peer if call.peer is not None else (self.me + 1) % len(members)
-            members = [members[self.me], members[peer]]
+            peer = call.peer if call.peer is not None else (self.rank + 1) % len(members)
+            members = [members[self.rank], members[peer]]
         return self.network.seconds(call.kind, call.bytes, members, dist.get_world_size())
 
-    def settle(self, wanted: "Collective") -> None:
+    def settle(self, last: "Collective") -> None:
         """Settle this call and all before it."""
-        with self.settling:
-            while not wanted.settled:
+        with self.settle_lock:
+            while not last.settled:
                 first = self.pending.popleft()
                 first.finish(partial(self._end, first.call))
 
     def _end(self, call: GroupCall) -> float:
         seconds = self.seconds(call)
         earliest = self.entries.last(call.number, self._needed_by(call))
-        return self.port.take(earliest, seconds, "out", "in") + seconds
+        return self.port.reserve(earliest, seconds, "out", "in") + seconds
 
     def _needed_by(self, call: GroupCall) -> list[int] | slice:
         """The members that must have entered this call before it can end on this rank."""
         if call.kind in FROM_ROOT:
-            return [self.me, call.peer or 0]
-        return [self.me] if call.kind in TO_ROOT and call.peer != self.me else slice(None)
+            return [self.rank, call.peer or 0]
+        return [self.rank] if call.kind in TO_ROOT and call.peer != self.rank else slice(None)
 
     def channel(self, source: int, to: int | None) -> "Channel":
         """What goes from one member to another."""
@@ -117,33 +117,35 @@ class Collective(EmulatedWork):
     """A call of all members of a group."""
 
     def __init__(self, group: Group, call: GroupCall, tensors: list, work: Work):
-        super().__init__(call.kind, call.bytes, call.entered, work, tensors)
+        super().__init__(call.kind, call.bytes, call.entry_time, work, tensors)
         self.group, self.call = group, call
 
     def settle(self) -> None:
-        """See Delivery."""
+        """See EmulatedWork."""
         self.group.settle(self)
 
 
 class Message(EmulatedWork):
-    """A message from one rank to another; `ends` says when, once gloo has ended."""
+    """A message from one rank to another; `end_time` says when, once gloo has ended."""
 
-    def __init__(self, call: GroupCall, tensors: list, work: Work, ends: Callable[[Work], float]):
-        super().__init__(call.kind, call.bytes, call.entered, work, tensors)
-        self.ends, self.settling = ends, threading.Lock()
+    def __init__(
+        self, call: GroupCall, tensors: list, work: Work, end_time: Callable[[Work], float]
+    ):
+        super().__init__(call.kind, call.bytes, call.entry_time, work, tensors)
+        self.end_time, self.settle_lock = end_time, threading.Lock()
 
     def settle(self) -> None:
-        """See Delivery."""
-        with self.settling:
+        """See EmulatedWork."""
+        with self.settle_lock:
             if not self.settled:
-                self.finish(lambda: self.ends(self.work))
+                self.finish(lambda: self.end_time(self.work))
 
 
 class Channel:
     """The messages from one rank to another, in their order: when each was sent."""
 
     def __init__(self, folder: Path, name: str):
-        self.starts = Entries(folder, name, 1)
+        self.starts = EntryTimes(folder, name, 1)
         self.sends, self.receives = itertools.count(), itertools.count()
 
     def send(self, start: float) -> None:
@@ -154,6 +156,6 @@ class Channel:
         """The number of the next message that is received."""
         return next(self.receives)
 
-    def sent(self, number: int) -> float:
+    def start_time(self, number: int) -> float:
         """When the message of this number was sent."""
         return self.starts.last(number)

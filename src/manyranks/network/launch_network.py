@@ -9,19 +9,19 @@ from manyranks.errors import LaunchRefused
 from manyranks.network.emulation import FOLDER, NETWORK
 from manyranks.network.links import Network, network
 
-MEMORY = Path("/dev/shm")
+SHARED_MEMORY = Path("/dev/shm")
 
 
 class LaunchNetwork:
     """The environment `variables` of the ranks; none where no network is ordered."""
 
-    def __init__(self, wanted: Network | None):
+    def __init__(self, emulated: Network | None):
         self.folder = None
         self.variables: dict[str, str] = {}
-        if wanted:
-            place = MEMORY if MEMORY.is_dir() else None
-            self.folder = tempfile.TemporaryDirectory(dir=place, ignore_cleanup_errors=True)
-            self.variables = {NETWORK: wanted.packed(), FOLDER: self.folder.name}
+        if emulated:
+            parent = SHARED_MEMORY if SHARED_MEMORY.is_dir() else None
+            self.folder = tempfile.TemporaryDirectory(dir=parent, ignore_cleanup_errors=True)
+            self.variables = {NETWORK: emulated.to_json(), FOLDER: self.folder.name}
 
     def end(self) -> None:
         """Remove what the ranks shared."""
@@ -29,15 +29,15 @@ class LaunchNetwork:
             self.folder.cleanup()
 
 
-def prepare_network(wanted: str | Network | None, ranks: int) -> LaunchNetwork:
+def prepare_network(order: str | Network | None, ranks: int) -> LaunchNetwork:
     """Check an order, and prepare it. Raises LaunchRefused for one that cannot be met."""
-    if wanted is None:
+    if order is None:
         return LaunchNetwork(None)
-    found = network(wanted)
-    found.check(ranks)
+    emulated = network(order)
+    emulated.check(ranks)
     if torch.cuda.device_count() >= ranks:
         raise LaunchRefused(
             "A network can be ordered for gloo only, and on this machine the ranks use NCCL, a GPU "
             "each. Set CUDA_VISIBLE_DEVICES to nothing before the kernel starts."
         )
-    return LaunchNetwork(found)
+    return LaunchNetwork(emulated)

@@ -17,11 +17,11 @@ from manyranks.planning.hardware import (
     GBIT,
     INTER_NODE_LINKS,
     INTRA_NODE_LINKS,
-    NETWORK_STEP,
+    NETWORK_STEP_S,
     Link,
 )
 
-GIGABIT = Link("Ethernet 1G", GBIT, NETWORK_STEP, "IEEE 802.3ab, 1999; one port a node", True)
+GIGABIT = Link("Ethernet 1G", GBIT, NETWORK_STEP_S, "IEEE 802.3ab, 1999; one port a node", True)
 PRESETS = {link.name: link for link in (*INTRA_NODE_LINKS, *INTER_NODE_LINKS, GIGABIT)}
 PREFIXES = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12}
 RATE = re.compile(r"([-+.\de]+) *([kMGT]?)(bit/s|b/s|bps|bit|B/s)")
@@ -29,10 +29,10 @@ TIME = re.compile(r"([-+.\de]+) *(s|ms|us|µs|μs|ns)")  # the micro sign, and t
 SECONDS = {"s": 1.0, "ms": 1e-3, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ns": 1e-9}
 EXAMPLES = '"10 Gbit/s, 20 µs", "NVLink 4", or "Ethernet 10G; 2 nodes; inside NVLink 4"'
 # What each of N ranks sends of a collective's bytes, and how often the call goes around the ring.
-SENT = dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: (n - 1) / n)
-SENT |= {"all_reduce": lambda n: 2 * (n - 1) / n, "barrier": lambda _: 0}
-SENT |= dict.fromkeys(("broadcast", "reduce"), lambda _: 1)
-SENT |= dict.fromkeys(("gather", "scatter"), lambda n: n - 1)
+BYTES_FACTORS = dict.fromkeys(("all_gather", "reduce_scatter", "all_to_all"), lambda n: (n - 1) / n)
+BYTES_FACTORS |= {"all_reduce": lambda n: 2 * (n - 1) / n, "barrier": lambda _: 0}
+BYTES_FACTORS |= dict.fromkeys(("broadcast", "reduce"), lambda _: 1)
+BYTES_FACTORS |= dict.fromkeys(("gather", "scatter"), lambda n: n - 1)
 ROUNDS = {"all_reduce": 2, "barrier": 2}
 
 
@@ -75,12 +75,12 @@ class Network:
         all-reduce of nothing.
         """
         latency, rate = self._path(members, ranks)
-        number, sent = len(members), size * self.scale / rate
+        number, transfer = len(members), size * self.scale / rate
         if op in ("send", "recv"):
-            return latency + sent
+            return latency + transfer
         if number == 1:
             return 0.0
-        return ROUNDS.get(op, 1) * latency + sent * SENT[op](number)
+        return ROUNDS.get(op, 1) * latency + transfer * BYTES_FACTORS[op](number)
 
     def _path(self, members: list[int], ranks: int) -> tuple[float, float]:
         """The latency once along the ring, and the bytes per second of its slowest link."""
@@ -88,7 +88,7 @@ class Network:
             return (len(members) - 1) * self.latency, self.bytes_per_second
         in_node = ranks // self.nodes
         places = [member // in_node for member in members]
-        crossings = sum(one != other for one, other in itertools.pairwise(places))
+        crossings = sum(here != there for here, there in itertools.pairwise(places))
         latency = (len(members) - 1 - crossings) * self.inside_latency + crossings * self.latency
         if not crossings:
             return latency, self.inside_bytes_per_second
@@ -96,13 +96,13 @@ class Network:
         inside = self.inside_bytes_per_second if crossings < len(members) - 1 else math.inf
         return latency, min(inside, ports * self.bytes_per_second)
 
-    def packed(self) -> str:
+    def to_json(self) -> str:
         """As JSON, for the environment of a rank."""
         return json.dumps(asdict(self))
 
     @classmethod
-    def unpacked(cls, text: str) -> Self:
-        """The network that `packed` wrote."""
+    def from_json(cls, text: str) -> Self:
+        """The network that `to_json` wrote."""
         return cls(**json.loads(text))
 
 
@@ -126,10 +126,10 @@ def network(order: "str | Network") -> Network:
     settings: dict = {"bytes_per_second": rate, "latency": latency}
     settings["port_a_rank"] = first in PRESETS and not PRESETS[first].per_node
     for part in others:
-        if found := re.fullmatch(r"(\d+) nodes?", part):
-            settings["nodes"] = positive(found[1], part)
-        elif found := re.fullmatch(r"scale ([-+.\de]+)", part):
-            settings["scale"] = positive(found[1], part)
+        if match := re.fullmatch(r"(\d+) nodes?", part):
+            settings["nodes"] = positive(match[1], part)
+        elif match := re.fullmatch(r"scale ([-+.\de]+)", part):
+            settings["scale"] = positive(match[1], part)
         elif part.startswith("inside "):
             inside = link(part.removeprefix("inside "))
             settings |= {"inside_bytes_per_second": inside[0], "inside_latency": inside[1]}
@@ -147,15 +147,15 @@ def link(text: str) -> tuple[float, float]:
     if text in PRESETS:
         return PRESETS[text].bytes_per_second, PRESETS[text].latency
     rate, *rest = [part.strip() for part in text.split(",")]
-    found = RATE.fullmatch(rate)
-    if not found or len(rest) > 1:
+    match = RATE.fullmatch(rate)
+    if not match or len(rest) > 1:
         near = difflib.get_close_matches(text, PRESETS, 1)
-        meant = f" Did you mean {near[0]!r}?" if near else ""
+        hint = f" Did you mean {near[0]!r}?" if near else ""
         raise LaunchRefused(
-            f"network: {text!r} is no link.{meant} Write {EXAMPLES}. A rate is in bit/s or B/s, "
+            f"network: {text!r} is no link.{hint} Write {EXAMPLES}. A rate is in bit/s or B/s, "
             f"with k, M, G or T before it. The presets are {', '.join(PRESETS)}."
         )
-    per_second = positive(found[1], rate) * PREFIXES[found[2]] / (1 if found[3] == "B/s" else 8)
+    per_second = positive(match[1], rate) * PREFIXES[match[2]] / (1 if match[3] == "B/s" else 8)
     if not rest:
         return per_second, 0.0
     if not (time := TIME.fullmatch(rest[0])):

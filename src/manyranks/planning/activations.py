@@ -27,7 +27,7 @@ FLOAT, HALF = torch.float32, torch.bfloat16
 # The loss, in float32 numbers per token and word that exist at once in backward: the logits as
 # cross_entropy takes them, log-probabilities, their gradient, the gradient of the logits. In bf16
 # there are two copies of the logits. Seen for `F.cross_entropy(logits.float(), targets)`.
-OF_LOSS = 4 * FLOAT.itemsize
+LOSS_BYTES = 4 * FLOAT.itemsize
 
 
 @dataclass(frozen=True)
@@ -55,44 +55,50 @@ def hidden_width(shape: DecoderShape) -> int:
     return experts.active * experts.hidden + experts.shared if experts else shape.hidden
 
 
-def saved_by_block(shape: DecoderShape, tokens: int, how: Saving) -> int:
+def block_bytes(shape: DecoderShape, tokens: int, saving: Saving) -> int:
     """Bytes that one block saves for `tokens` tokens (batch times sequence)."""
     attention = shape.query_width + 2 * shape.kv_width + shape.value_width
     hidden = hidden_width(shape)
     copies = shape.experts.active if shape.experts else 0  # of the input, one for each expert
-    if how.checkpoint == "selective":  # input, and the outputs of projection and down
+    if saving.checkpoint == "selective":  # input, and the outputs of projection and down
         outside, inside = 3 * shape.width, attention + (1 + shape.gated) * hidden
     else:
         outside, inside = 4 * shape.width, attention + (2 + 2 * shape.gated) * hidden
     statistics = FLOAT.itemsize * (shape.heads + 2 * (1 + shape.layer_norm))  # attention's, norms'
-    numbers = how.cut((outside + 2 * copies * shape.width) * tokens, inside * tokens)
-    return numbers * how.dtype.itemsize + tokens * statistics
+    numbers = saving.cut((outside + 2 * copies * shape.width) * tokens, inside * tokens)
+    return numbers * saving.dtype.itemsize + tokens * statistics
 
 
-def of_loss(shape: DecoderShape, tokens: int, how: Saving) -> int:
+def loss_bytes(shape: DecoderShape, tokens: int, saving: Saving) -> int:
     """Bytes of the logits and of cross entropy: 16 per token and word, 14 in bf16.
 
     With tensor parallelism each rank has a part of the words (a loss on cut logits).
     """
-    size = how.dtype.itemsize
-    per_word = OF_LOSS if how.dtype == FLOAT else OF_LOSS - FLOAT.itemsize + size
-    return tokens * shape.vocabulary * per_word // how.tensor
+    size = saving.dtype.itemsize
+    per_word = LOSS_BYTES if saving.dtype == FLOAT else LOSS_BYTES - FLOAT.itemsize + size
+    return tokens * shape.vocabulary * per_word // saving.tensor
 
 
-def at_the_loss(shape: DecoderShape, tokens: int, how: Saving) -> int:
+def bytes_at_loss(shape: DecoderShape, tokens: int, saving: Saving) -> int:
     """Bytes when the loss is computed: blocks, the last norm, the logits and the loss."""
-    norm_and_output = how.cut(2 * tokens * shape.width, 0) * how.dtype.itemsize
-    return by_all_blocks(shape, tokens, how) + norm_and_output + of_loss(shape, tokens, how)
+    norm_and_output = saving.cut(2 * tokens * shape.width, 0) * saving.dtype.itemsize
+    return (
+        all_blocks_bytes(shape, tokens, saving)
+        + norm_and_output
+        + loss_bytes(shape, tokens, saving)
+    )
 
 
-def in_backward(shape: DecoderShape, tokens: int, how: Saving) -> int:
+def bytes_in_backward(shape: DecoderShape, tokens: int, saving: Saving) -> int:
     """Bytes when backward enters the last block; a checkpointed block is computed again."""
-    again = saved_by_block(shape, tokens, Saving(how.dtype, False, how.tensor, how.sequence))
-    return by_all_blocks(shape, tokens, how) + (again if how.checkpoint else 0)
+    recomputed = block_bytes(
+        shape, tokens, Saving(saving.dtype, False, saving.tensor, saving.sequence)
+    )
+    return all_blocks_bytes(shape, tokens, saving) + (recomputed if saving.checkpoint else 0)
 
 
-def by_all_blocks(shape: DecoderShape, tokens: int, how: Saving) -> int:
+def all_blocks_bytes(shape: DecoderShape, tokens: int, saving: Saving) -> int:
     """Bytes that all blocks save; with activation checkpointing, only their inputs."""
-    if how.checkpoint is True:
-        return shape.layers * how.cut(tokens * shape.width, 0) * how.dtype.itemsize
-    return shape.layers * saved_by_block(shape, tokens, how)
+    if saving.checkpoint is True:
+        return shape.layers * saving.cut(tokens * shape.width, 0) * saving.dtype.itemsize
+    return shape.layers * block_bytes(shape, tokens, saving)

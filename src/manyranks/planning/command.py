@@ -49,7 +49,7 @@ def plan(
     from manyranks.planning.sizes import PlanRefused
 
     try:
-        made = make_plan(
+        result = make_plan(
             parameters,
             gpus,
             memory or None,
@@ -70,5 +70,5 @@ def plan(
         )
     except PlanRefused as refused:
         raise typer.BadParameter(str(refused)) from None
-    typer.echo(made)
-    raise typer.Exit(0 if made.fits else 1)
+    typer.echo(result)
+    raise typer.Exit(0 if result.fits else 1)

@@ -52,7 +52,12 @@ TYPES: dict[str, dict[str, Any]] = {
     "phi": UNTIED | {"norms": 1, "biases": GPT["biases"] | {"output"}},
     "falcon": GPT | {"biases": frozenset()}, "mpt": {"gated": False, "tied": True},
 }  # fmt: skip
-LEARNED = {"gpt2": 0, "gpt_bigcode": 0, "gpt_neo": 0, "opt": 2}  # positions, and how many more
+EXTRA_POSITIONS = {
+    "gpt2": 0,
+    "gpt_bigcode": 0,
+    "gpt_neo": 0,
+    "opt": 2,
+}  # positions, and how many more
 
 
 def is_config(parameters: Any) -> bool:
@@ -68,122 +73,132 @@ def of_config(config: Any, fields: Mapping[str, Any]) -> DecoderShape:
     Raises PlanRefused for a config that lacks a number, or whose blocks are of no known type, and
     says which field to add.
     """
-    given = read(config) | dict(fields)
-    if isinstance(given.get("text_config"), Mapping):  # of an image and text model
-        given = dict(given["text_config"]) | dict(fields)
-    kind = str(given.get("model_type") or "llama")
-    if given.get("is_encoder_decoder") or kind not in TYPES:
-        what = "has an encoder" if given.get("is_encoder_decoder") else "is not known"
+    values = read(config) | dict(fields)
+    if isinstance(values.get("text_config"), Mapping):  # of an image and text model
+        values = dict(values["text_config"]) | dict(fields)
+    kind = str(values.get("model_type") or "llama")
+    if values.get("is_encoder_decoder") or kind not in TYPES:
+        problem = "has an encoder" if values.get("is_encoder_decoder") else "is not known"
         known, add = ", ".join(sorted(TYPES)), how_to_add("model_type", '"llama"')
         raise PlanRefused(
-            f"The config's model_type {kind!r} {what}; known are {known}. If its blocks are like "
-            f"those of one of them, say so: {add}."
+            f"The config's model_type {kind!r} {problem}; known are {known}. "
+            f"If its blocks are like those of one of them, say so: {add}."
         )
-    fixed = dict(TYPES[kind])
+    type_fields = dict(TYPES[kind])
     numbers: dict[str, Any] = {
-        name: number(given, name) for name in ("layers", "width", "heads", "vocabulary")
+        name: number(values, name) for name in ("layers", "width", "heads", "vocabulary")
     }
     heads, width = numbers["heads"], numbers["width"]
-    wider = optional(given, "expansion_ratio") or 4
-    usual = 0 if fixed.get("gated", True) else wider * width
-    hidden = optional(given, "intermediate_size_mlp") or number(given, "hidden", default=usual)
-    experts = experts_of(given, numbers["layers"], hidden)
+    expansion = optional(values, "expansion_ratio") or 4
+    default_hidden = 0 if type_fields.get("gated", True) else expansion * width
+    hidden = optional(values, "intermediate_size_mlp") or number(
+        values, "hidden", default=default_hidden
+    )
+    experts = experts_of(values, numbers["layers"], hidden)
     if not hidden and not experts:
-        number(given, "hidden")  # which says that it is missing
-    kv_heads = 1 if shares_one_head(given, kind) else number(given, "kv_heads", default=heads)
+        number(values, "hidden")  # which says that it is missing
+    kv_heads = 1 if shares_one_head(values, kind) else number(values, "kv_heads", default=heads)
     if heads % kv_heads:
         raise PlanRefused(f"num_key_value_heads={kv_heads} does not divide {heads} heads.")
-    latent = latent_of(given)
-    head_dim = given.get("qk_nope_head_dim") if latent else given.get("head_dim")
+    latent = latent_of(values)
+    head_dim = values.get("qk_nope_head_dim") if latent else values.get("head_dim")
     if not head_dim and width % heads:
         raise PlanRefused(
             f"{heads} heads do not divide the width {width}, and the config has no head_dim. "
             f"Add it: {how_to_add('head_dim', '128')}."
         )
     shape = DecoderShape(
-        given.get("_name_or_path") or "",
+        values.get("_name_or_path") or "",
         **numbers,
         kv_heads=kv_heads,
         hidden=hidden,
-        head_dim=checked(head_dim, "head_dim") if head_dim else 0,
+        head_dim=check_number(head_dim, "head_dim") if head_dim else 0,
         experts=experts,
         latent=latent,
-        positions=number(given, "positions") + LEARNED[kind] if kind in LEARNED else 0,
-        **fixed | switched(given, kind, fixed),
+        positions=number(values, "positions") + EXTRA_POSITIONS[kind]
+        if kind in EXTRA_POSITIONS
+        else 0,
+        **type_fields | switches(values, kind, type_fields),
     )
     if shape.name:
         return shape
-    called = f"{format_count(shape.parameters)} {kind}".replace(" B", "B").replace(" M", "M")
-    return replace(shape, name=called)
+    name = f"{format_count(shape.parameters)} {kind}".replace(" B", "B").replace(" M", "M")
+    return replace(shape, name=name)
 
 
-def switched(given: Mapping[str, Any], kind: str, fixed: Mapping[str, Any]) -> dict[str, Any]:
+def switches(
+    values: Mapping[str, Any], kind: str, type_fields: Mapping[str, Any]
+) -> dict[str, Any]:
     """What a config switches on or off: biases, norms, whether the embedding is tied."""
-    found: dict[str, Any] = {}
-    tied = given.get("tie_word_embeddings")
+    changes: dict[str, Any] = {}
+    tied = values.get("tie_word_embeddings")
     if isinstance(tied, bool):
-        found["tied"] = tied
-    biases = set(fixed.get("biases", ()))
-    if given.get("attention_bias") or given.get("qkv_bias") or given.get("use_qkv_bias"):
+        changes["tied"] = tied
+    biases = set(type_fields.get("biases", ()))
+    if values.get("attention_bias") or values.get("qkv_bias") or values.get("use_qkv_bias"):
         only_qkv = kind in ("glm", "glm4", "glm4_moe", "seed_oss", "stablelm")
         biases |= {"qkv"} | (set() if only_qkv else {"projection"})
-    if given.get("mlp_bias"):
+    if values.get("mlp_bias"):
         biases |= {"hidden"}
-    if given.get("bias") is True or given.get("use_bias") is True or given.get("no_bias") is False:
+    if (
+        values.get("bias") is True
+        or values.get("use_bias") is True
+        or values.get("no_bias") is False
+    ):
         biases |= GPT["biases"]
-    if given.get("use_bias") is False:
+    if values.get("use_bias") is False:
         biases -= GPT["biases"]
-    if given.get("use_parallel_residual") and kind == "stablelm":
-        found["norms"] = 1
-    if given.get("use_qk_norm") and kind == "glm4_moe":
-        found["qk_norm"] = "head"
-    if kind == "falcon" and given.get("parallel_attn", True):
-        norms = 2 if given.get("new_decoder_architecture") else 1
-        found["norms"] = given.get("num_ln_in_parallel_attn") or norms
-    if kind == "opt" and given.get("word_embed_proj_dim", given.get("hidden_size")) != given.get(
+    if values.get("use_parallel_residual") and kind == "stablelm":
+        changes["norms"] = 1
+    if values.get("use_qk_norm") and kind == "glm4_moe":
+        changes["qk_norm"] = "head"
+    if kind == "falcon" and values.get("parallel_attn", True):
+        norms = 2 if values.get("new_decoder_architecture") else 1
+        changes["norms"] = values.get("num_ln_in_parallel_attn") or norms
+    if kind == "opt" and values.get("word_embed_proj_dim", values.get("hidden_size")) != values.get(
         "hidden_size"
     ):
         raise PlanRefused("word_embed_proj_dim is not hidden_size: plan has no such projection.")
-    return found | {"biases": frozenset(biases)}
+    return changes | {"biases": frozenset(biases)}
 
 
-def experts_of(given: Mapping[str, Any], layers: int, hidden: int) -> Experts | None:
+def experts_of(values: Mapping[str, Any], layers: int, hidden: int) -> Experts | None:
     """The mixture of experts, and which blocks have none of it."""
-    count = number(given, "experts", default=0)
+    count = number(values, "experts", default=0)
     if not count:
         return None
-    active, each = number(given, "active"), number(given, "expert_hidden")
+    active, each = number(values, "active"), number(values, "expert_hidden")
     if active > count:
         raise PlanRefused(f"num_experts_per_tok={active} is more than the {count} experts.")
-    shared = optional(given, "shared_expert_intermediate_size")
-    shared += optional(given, "n_shared_experts") * each
-    if given.get("model_type") == "llama4_text":
-        each = shared = number(given, "expert_hidden")
-    steps = optional(given, "decoder_sparse_step"), optional(given, "interleave_moe_layer_step")
-    every, first = max(1, *steps), optional(given, "first_k_dense_replace")
-    named = given.get("mlp_only_layers") or []
-    if not isinstance(named, list):
-        raise PlanRefused(f"mlp_only_layers={named!r} is not a list of blocks.")
-    dense = {n for n in range(layers) if n < first or n in named or (n + 1) % every}
+    shared = optional(values, "shared_expert_intermediate_size")
+    shared += optional(values, "n_shared_experts") * each
+    if values.get("model_type") == "llama4_text":
+        each = shared = number(values, "expert_hidden")
+    steps = optional(values, "decoder_sparse_step"), optional(values, "interleave_moe_layer_step")
+    every, first = max(1, *steps), optional(values, "first_k_dense_replace")
+    dense_layers = values.get("mlp_only_layers") or []
+    if not isinstance(dense_layers, list):
+        raise PlanRefused(f"mlp_only_layers={dense_layers!r} is not a list of blocks.")
+    dense = {n for n in range(layers) if n < first or n in dense_layers or (n + 1) % every}
     if dense and not hidden:
-        number(given, "hidden")
+        number(values, "hidden")
     return Experts(count, active, each, shared, frozenset(dense))
 
 
-def latent_of(given: Mapping[str, Any]) -> Latent | None:
+def latent_of(values: Mapping[str, Any]) -> Latent | None:
     """DeepSeek's compressed attention."""
-    if not given.get("kv_lora_rank"):
+    if not values.get("kv_lora_rank"):
         return None
     names = ("kv_lora_rank", "qk_rope_head_dim", "v_head_dim", "qk_nope_head_dim")
-    key_value, rotary, value, _ = (checked(given.get(name), name) for name in names)
-    return Latent(optional(given, "q_lora_rank"), key_value, rotary, value)
+    key_value, rotary, value, _ = (check_number(values.get(name), name) for name in names)
+    return Latent(optional(values, "q_lora_rank"), key_value, rotary, value)
 
 
-def shares_one_head(given: Mapping[str, Any], kind: str) -> bool:
+def shares_one_head(values: Mapping[str, Any], kind: str) -> bool:
     """Multi-query attention: all heads share one head of keys and values."""
-    if kind == "falcon" and given.get("new_decoder_architecture"):
+    if kind == "falcon" and values.get("new_decoder_architecture"):
         return False
-    return bool(given.get("multi_query"))
+    return bool(values.get("multi_query"))
 
 
 def read(config: Any) -> dict[str, Any]:
@@ -194,19 +209,19 @@ def read(config: Any) -> dict[str, Any]:
         return dict(config.to_dict())
     path = Path(str(config).strip())
     try:
-        found = json.loads(path.read_text(encoding="utf-8"))
+        content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
         raise PlanRefused(f"parameters={str(path)!r} cannot be read: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(content, dict):
         raise PlanRefused(f"parameters={str(path)!r} is not a config: a JSON object is expected.")
-    return found
+    return content
 
 
-def number(given: Mapping[str, Any], what: str, default: int | None = None) -> int:
+def number(values: Mapping[str, Any], what: str, default: int | None = None) -> int:
     """The number under one of its names. Raises PlanRefused if it has none of them."""
-    found = next((name for name in NAMES[what] if given.get(name) is not None), None)
-    if found:
-        return checked(given[found], found)
+    key = next((name for name in NAMES[what] if values.get(name) is not None), None)
+    if key:
+        return check_number(values[key], key)
     if default is not None:
         return default
     first, *others = NAMES[what]
@@ -222,12 +237,12 @@ EXAMPLES = {
 }  # fmt: skip
 
 
-def optional(given: Mapping[str, Any], name: str) -> int:
+def optional(values: Mapping[str, Any], name: str) -> int:
     """A number that a config may lack, or hold as 0 or null: then 0."""
-    return checked(given[name], name) if given.get(name) else 0
+    return check_number(values[name], name) if values.get(name) else 0
 
 
-def checked(value: Any, name: str) -> int:
+def check_number(value: Any, name: str) -> int:
     """A whole number above 0, and no larger than any model has; or PlanRefused."""
     most = 10_000 if name in NAMES["layers"] else 100_000_000
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= most:

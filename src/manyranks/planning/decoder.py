@@ -92,6 +92,11 @@ class DecoderShape:
         """Width of what attention returns."""
         return self.heads * self.latent.value if self.latent else self.query_width
 
+    @property
+    def vectors_per_norm(self) -> int:
+        """A weight, and with LayerNorm a bias."""
+        return 2 if self.layer_norm else 1
+
     def attention(self) -> list[Shape]:
         """Shapes of queries, keys, values and projection."""
         width, query, kv = self.width, self.query_width, self.kv_width
@@ -103,7 +108,9 @@ class DecoderShape:
             shapes = [*(cut if low else whole), down, (ranks.key_value,), up]
         if "qkv" in self.biases:
             shapes += [(query,), (kv,), (kv,)]
-        shapes += [(width, self.value_width), *[(width,)] * ("projection" in self.biases)]
+        shapes.append((width, self.value_width))
+        if "projection" in self.biases:
+            shapes.append((width,))
         head = query // self.heads
         norms: dict[str, list[Shape]] = {"head": [(head,), (head,)], "width": [(query,), (kv,)]}
         return shapes + norms.get(self.qk_norm, [])
@@ -116,7 +123,7 @@ class DecoderShape:
 
     def block(self, number: int = 0) -> list[Shape]:
         """Shapes of the parameters of a block; each expert is a feed-forward layer of its own."""
-        shapes = [*self.attention(), *[(self.width,)] * self.norms * (1 + self.layer_norm)]
+        shapes = [*self.attention(), *[(self.width,)] * (self.norms * self.vectors_per_norm)]
         if (experts := self.experts) is None or number in experts.dense:
             return [*shapes, *self.feed_forward(self.hidden, "hidden" in self.biases)]
         shapes += [(experts.number, self.width)]  # the router
@@ -132,9 +139,10 @@ class DecoderShape:
     @property
     def output(self) -> list[Shape]:
         """What comes after them: the last norm, and the output layer unless it is tied."""
-        norm: list[Shape] = [(self.width,)] * (1 + self.layer_norm) if self.norms else []
+        norm: list[Shape] = [(self.width,)] * self.vectors_per_norm if self.norms else []
         layer: list[Shape] = [] if self.tied else [(self.vocabulary, self.width)]
-        return [*norm, *layer, *[(self.vocabulary,)] * ("output" in self.biases)]
+        bias: list[Shape] = [(self.vocabulary,)] if "output" in self.biases else []
+        return [*norm, *layer, *bias]
 
     @cached_property
     def blocks(self) -> list[Unit]:
@@ -201,7 +209,7 @@ def gpt(name: str, layers: int, width: int, heads: int, positions: int = 2048) -
     return DecoderShape(name, *sizes, positions=positions, **GPT)
 
 
-PUBLISHED = (
+PUBLISHED_MODELS = (
     DecoderShape("Llama 3 8B", 32, 4096, 32, 8, 14336, 128256),
     DecoderShape("Llama 3 70B", 80, 8192, 64, 8, 28672, 128256),
     DecoderShape("Llama 3 405B", 126, 16384, 128, 8, 53248, 128256),
@@ -242,12 +250,14 @@ def of_size(parameters: int) -> DecoderShape:
         vocabulary = 50257 if small else 128256
         name = f"{format_count(parameters).replace(' ', '')} like Llama 3"
         sizes = 1, width, heads, kv_heads, 7 * width // 2, vocabulary
-        one = DecoderShape(name, *sizes, tied=parameters < 4 * 10**9)
-        each = sum(map(prod, one.block()))
-        rest = one.parameters - each
+        candidate = DecoderShape(name, *sizes, tied=parameters < 4 * 10**9)
+        each = sum(map(prod, candidate.block()))
+        rest = candidate.parameters - each
         layers = round((parameters - rest) / each)
         if layers >= 1:
-            off = abs(rest + layers * each - parameters) / parameters
-            candidates.append((off > 0.02, abs(math.log(width / (128 * layers))), off, layers, one))
-    *_, layers, one = min(candidates, key=lambda candidate: candidate[:3])
-    return replace(one, layers=layers)
+            error = abs(rest + layers * each - parameters) / parameters
+            candidates.append(
+                (error > 0.02, abs(math.log(width / (128 * layers))), error, layers, candidate)
+            )
+    *_, layers, candidate = min(candidates, key=lambda candidate: candidate[:3])
+    return replace(candidate, layers=layers)

@@ -57,14 +57,14 @@ class MemoryEstimate:
     offloaded: bool = False
 
     @property
-    def kept(self) -> int:
+    def model_states(self) -> int:
         """Parameters, gradients and optimizer state."""
         return self.parameters + self.gradients + self.optimizer
 
     @property
     def host(self) -> int:
         """Bytes in the host's memory."""
-        return self.kept if self.offloaded else 0
+        return self.model_states if self.offloaded else 0
 
     @property
     def device(self) -> int:
@@ -74,7 +74,7 @@ class MemoryEstimate:
     @property
     def total(self) -> int:
         """Bytes of all parts, on the device or on the host."""
-        return self.kept + self.unsharded + self.buckets + self.copies + self.activations
+        return self.model_states + self.unsharded + self.buckets + self.copies + self.activations
 
 
 @dataclass(frozen=True)
@@ -145,7 +145,7 @@ def fully_sharded(
     ranks: int,
     rank: int = 0,
     *,
-    how: Policy = Policy(),
+    policy: Policy = Policy(),
     offload: bool = False,
 ) -> MemoryEstimate:
     """`fully_shard` on each unit: a rank keeps 1/N of everything, and whole units for a moment.
@@ -154,12 +154,12 @@ def fully_sharded(
     save no memory. `offload` is CPUOffloadPolicy. Parameters and gradients are stored with padding,
     optimizer state without it, so that depends on the rank.
     """
-    size = how.dtype.itemsize
-    kept = size * sum(of_each(units, lambda unit: shard_of(unit, ranks)))
-    mine = of_each(units, lambda unit: sum(shard_numel(s, ranks, rank) for s in unit))
-    state = ADAMW * size * sum(mine) + counters(units)
-    whole = sum(unsharded(units, ranks, how).values())
-    return MemoryEstimate(kept, kept, state, unsharded=whole, offloaded=offload)
+    size = policy.dtype.itemsize
+    shard_bytes = size * sum(of_each(units, lambda unit: shard_of(unit, ranks)))
+    elements = of_each(units, lambda unit: sum(shard_numel(s, ranks, rank) for s in unit))
+    state = ADAMW * size * sum(elements) + counters(units)
+    whole = sum(unsharded(units, ranks, policy).values())
+    return MemoryEstimate(shard_bytes, shard_bytes, state, unsharded=whole, offloaded=offload)
 
 
 def counters(units: Units) -> int:
@@ -170,12 +170,12 @@ def counters(units: Units) -> int:
 Pieces = dict[tuple[str, int | None], int]  # (kind, number of the unit) -> bytes
 
 
-def unsharded(units: Units, ranks: int, how: Policy) -> Pieces:
+def unsharded(units: Units, ranks: int, policy: Policy) -> Pieces:
     """The full-size pieces of FSDP2 at the moment when they take the most bytes."""
-    return max(moments(units, ranks, how), key=lambda pieces: sum(pieces.values()))
+    return max(moments(units, ranks, policy), key=lambda pieces: sum(pieces.values()))
 
 
-def moments(units: Units, ranks: int, how: Policy) -> Iterator[Pieces]:
+def moments(units: Units, ranks: int, policy: Policy) -> Iterator[Pieces]:
     """The full-size pieces while a unit computes: its own, its neighbours' and the root's.
 
     From torch 2.13's `torch/distributed/fsdp/_fully_shard`; tests compare it with real steps.
@@ -190,47 +190,47 @@ def moments(units: Units, ranks: int, how: Policy) -> Iterator[Pieces]:
     """
     padded = of_each(units, lambda unit: ranks * shard_of(unit, ranks))
     exact = of_each(units, lambda unit: numel([unit]))
-    number, last = how.reshard_to(ranks), len(units) - 1
+    number, last = policy.reshard_to(ranks), len(units) - 1
 
     def gathered(unit: int) -> Pieces:
-        return {("gathered", unit): padded[unit] * how.compute}
+        return {("gathered", unit): padded[unit] * policy.compute}
 
-    def buffer(unit: int) -> Pieces:
-        return {("gather buffer", unit): padded[unit] * how.compute} if ranks > 1 else {}
+    def gather_buffer(unit: int) -> Pieces:
+        return {("gather buffer", unit): padded[unit] * policy.compute} if ranks > 1 else {}
 
     def gradients(unit: int, count: int) -> Pieces:
-        return {("gradients", unit): count * how.compute}
+        return {("gradients", unit): count * policy.compute}
 
-    def scattered(unit: int) -> Pieces:
-        return {("scatter buffer", unit): padded[unit] * how.reduce} if unit <= last else {}
+    def scatter_buffer(unit: int) -> Pieces:
+        return {("scatter buffer", unit): padded[unit] * policy.reduce} if unit <= last else {}
 
-    yield gathered(0) | buffer(0)
-    root, left = gathered(0), 0
-    early = gradients(0, numel([units[0][how.root_first :]]))
+    yield gathered(0) | gather_buffer(0)
+    root, retained = gathered(0), 0
+    early = gradients(0, numel([units[0][policy.root_first :]]))
     for unit in range(1, last + 1):
-        always = root | {("left by forward", None): left}
-        yield always | buffer(unit - 1) | buffer(unit) | gathered(unit)
-        left += left_by_forward(padded[unit], ranks, how)
+        always = root | {("left by forward", None): retained}
+        yield always | gather_buffer(unit - 1) | gather_buffer(unit) | gathered(unit)
+        retained += left_by_forward(padded[unit], ranks, policy)
         always |= early
         if number:  # gathered again
-            still = {("left by forward", None): left}
-            yield always | still | buffer(unit) | gathered(unit) | scattered(unit + 1)
-        ahead = buffer(unit - 1) if number and unit > 1 else {}
+            so_far = {("left by forward", None): retained}
+            yield always | so_far | gather_buffer(unit) | gathered(unit) | scatter_buffer(unit + 1)
+        ahead = gather_buffer(unit - 1) if number and unit > 1 else {}
         always |= ahead | gradients(unit, exact[unit])
-        yield always | gathered(unit) | scattered(unit + 1)
-        yield always | scattered(unit)
-    yield root | {("left by forward", None): left}
-    yield root | gradients(0, exact[0]) | scattered(1)
-    yield gradients(0, exact[0]) | scattered(0)
+        yield always | gathered(unit) | scatter_buffer(unit + 1)
+        yield always | scatter_buffer(unit)
+    yield root | {("left by forward", None): retained}
+    yield root | gradients(0, exact[0]) | scatter_buffer(1)
+    yield gradients(0, exact[0]) | scatter_buffer(0)
 
 
-def left_by_forward(elements: int, ranks: int, how: Policy) -> int:
+def left_by_forward(elements: int, ranks: int, policy: Policy) -> int:
     """Bytes that a unit of so many elements leaves from its forward to its backward."""
-    number = how.reshard_to(ranks)
-    return elements * how.compute // (number or 1) if number < ranks else 0
+    number = policy.reshard_to(ranks)
+    return elements * policy.compute // (number or 1) if number < ranks else 0
 
 
-def at_the_loss(units: Units, ranks: int, how: Policy) -> int:
+def unsharded_at_loss(units: Units, ranks: int, policy: Policy) -> int:
     """Full-size bytes between forward and backward, when activations are largest."""
     root, *others = of_each(units, lambda unit: ranks * shard_of(unit, ranks))
-    return root * how.compute + sum(left_by_forward(size, ranks, how) for size in others)
+    return root * policy.compute + sum(left_by_forward(size, ranks, policy) for size in others)

@@ -15,8 +15,8 @@ from manyranks.planning.formulas import FLOAT, Policy
 from manyranks.planning.shards import Shape, Units, of_each, shard_of, zero_1_parts
 
 MIB = 2**20
-FIRST_BUCKET = 1 * MIB  # dist._DEFAULT_FIRST_BUCKET_BYTES
-BUCKET = 25  # DDP's bucket_cap_mb
+FIRST_BUCKET_BYTES = 1 * MIB  # dist._DEFAULT_FIRST_BUCKET_BYTES
+BUCKET_MIB = 25  # DDP's bucket_cap_mb
 
 
 class Message(NamedTuple):
@@ -32,19 +32,19 @@ class Message(NamedTuple):
 
 
 def fsdp_messages(
-    units: Units, ranks: int, how: Policy, replicas: int = 1, stride: int = 1
+    units: Units, ranks: int, policy: Policy, replicas: int = 1, stride: int = 1
 ) -> list[Message]:
     """FSDP2's calls: each unit is gathered in forward, and again in backward unless it stayed whole
     (as the root does); then its gradients are reduce-scattered, and with HSDP all-reduced.
 
     `stride` is from one of the ranks to the next: with tensor parallelism, so many share a block.
     """
-    number = how.reshard_to(ranks)
+    number = policy.reshard_to(ranks)
     calls = []
     for index, shard in enumerate(of_each(units, lambda unit: shard_of(unit, ranks))):
         if not shard:
             continue
-        part, reduced = shard * how.compute, shard * how.reduce
+        part, reduced = shard * policy.compute, shard * policy.reduce
         whole = ranks * part
         calls.append(Message("all_gather", "forward", part, whole, ranks, stride))
         if index and number:
@@ -59,19 +59,19 @@ def ddp_messages(
     ranks: int,
     *,
     dtype: torch.dtype = FLOAT,
-    sent_as: torch.dtype | None = None,
+    hook_dtype: torch.dtype | None = None,
     bucket_cap_mb: float | None = None,
     root_first: int = 0,
 ) -> list[Message]:
     """DDP's all-reduces, one a bucket, from its second step on (the first has one bucket).
 
-    `sent_as` is the dtype to which a communication hook converts a bucket.
+    `hook_dtype` is the dtype to which a communication hook converts a bucket.
     """
     if ranks == 1:
         return []
-    sizes = ddp_buckets(arrival(units, root_first), dtype.itemsize, bucket_cap_mb)
-    sent = (sent_as or dtype).itemsize
-    sizes = [size // dtype.itemsize * sent for size in sizes]
+    sizes = ddp_buckets(gradient_order(units, root_first), dtype.itemsize, bucket_cap_mb)
+    hook_itemsize = (hook_dtype or dtype).itemsize
+    sizes = [size // dtype.itemsize * hook_itemsize for size in sizes]
     return [Message("all_reduce", "backward", size, size, ranks) for size in sizes]
 
 
@@ -82,8 +82,8 @@ def zero_1_messages(units: Units, ranks: int, rank: int = 0, **ddp) -> list[Mess
     for owner, part in enumerate(zero_1_parts(units, ranks) if ranks > 1 else []):
         for shape in part:
             size = prod(shape) * itemsize
-            came = 0 if owner == rank else size
-            messages.append(Message("broadcast", "optimizer step", size, came, ranks))
+            received = 0 if owner == rank else size
+            messages.append(Message("broadcast", "optimizer step", size, received, ranks))
     return messages
 
 
@@ -99,7 +99,7 @@ def tensor_messages(layers: int, size: int, ranks: int, forwards: int) -> list[M
     return [forward, backward] if ranks > 1 else []
 
 
-def arrival(units: Units, root_first: int = 0) -> list[Shape]:
+def gradient_order(units: Units, root_first: int = 0) -> list[Shape]:
     """Parameters in the order in which backward makes their gradients: the last used first."""
     forward = [
         *units[0][:root_first],
@@ -117,17 +117,17 @@ def ddp_buckets(
     The default is 25 MiB, except for the first, which is small so that communication starts early.
     An explicit size holds for all buckets.
     """
-    size = int((bucket_cap_mb or BUCKET) * MIB)
-    buckets, limit, filled = [], size if bucket_cap_mb else FIRST_BUCKET, 0
+    size = int((bucket_cap_mb or BUCKET_MIB) * MIB)
+    buckets, limit, bucket_bytes = [], size if bucket_cap_mb else FIRST_BUCKET_BYTES, 0
     for shape in shapes:
-        filled += prod(shape) * itemsize
-        if filled >= limit:
-            buckets.append(filled)
-            limit, filled = size, 0
-    return buckets + ([filled] if filled else [])
+        bucket_bytes += prod(shape) * itemsize
+        if bucket_bytes >= limit:
+            buckets.append(bucket_bytes)
+            limit, bucket_bytes = size, 0
+    return buckets + ([bucket_bytes] if bucket_bytes else [])
 
 
-def summed(messages: Iterable[Message]) -> pd.DataFrame:
+def sum_by_kind(messages: Iterable[Message]) -> pd.DataFrame:
     """A row for each kind of call: op, when, calls, and its bytes handed in and received."""
     rows = pd.DataFrame(messages, columns=list(Message._fields)).rename(columns={"times": "calls"})
     rows[["bytes", "received"]] = rows[["bytes", "received"]].mul(rows["calls"], axis=0)

@@ -7,12 +7,12 @@ from manyranks.planning.config import is_config, of_config
 from manyranks.planning.decoder import (
     BY_SIZE,
     LARGEST,
-    PUBLISHED,
+    PUBLISHED_MODELS,
     SMALLEST,
     DecoderShape,
     of_size,
 )
-from manyranks.planning.sizes import PlanRefused, parameter_count, squeezed
+from manyranks.planning.sizes import PlanRefused, normalize, parameter_count
 
 
 def decoder_shape(parameters: Any, fields: Mapping[str, Any] | None = None) -> DecoderShape:
@@ -30,16 +30,16 @@ def decoder_shape(parameters: Any, fields: Mapping[str, Any] | None = None) -> D
     if isinstance(parameters, DecoderShape):
         return parameters
     if isinstance(parameters, str):
-        names = {squeezed(shape.name): shape for shape in PUBLISHED}
-        if squeezed(parameters) in names:
-            return names[squeezed(parameters)]
-        if any(letters in squeezed(parameters) for letters in ("llama", "gpt")):
-            known = ", ".join(shape.name for shape in PUBLISHED)
+        names = {normalize(shape.name): shape for shape in PUBLISHED_MODELS}
+        if normalize(parameters) in names:
+            return names[normalize(parameters)]
+        if any(letters in normalize(parameters) for letters in ("llama", "gpt")):
+            known = ", ".join(shape.name for shape in PUBLISHED_MODELS)
             raise PlanRefused(f"parameters={parameters!r}: known by name are {known}.")
     count = parameter_count(parameters)
     for size, name in BY_SIZE.items():
         if parameter_count(size) == count:
-            return next(shape for shape in PUBLISHED if shape.name == name)
+            return next(shape for shape in PUBLISHED_MODELS if shape.name == name)
     if not SMALLEST <= count <= LARGEST:
         hint = f' Did you mean "{count}B"?' if count <= 1000 else ""
         raise PlanRefused(

@@ -9,8 +9,8 @@ from typing import Any
 import pandas as pd
 
 from manyranks.planning import formulas
-from manyranks.planning.activations import at_the_loss as saved_at_the_loss
-from manyranks.planning.activations import in_backward
+from manyranks.planning.activations import bytes_at_loss as saved_at_the_loss
+from manyranks.planning.activations import bytes_in_backward
 from manyranks.planning.decoder import DecoderShape
 from manyranks.planning.formulas import PARTS, MemoryEstimate, Pieces, Policy
 from manyranks.planning.hardware import (
@@ -19,13 +19,13 @@ from manyranks.planning.hardware import (
     INTER_NODE_LINKS,
     INTRA_NODE_LINKS,
     LINK_SHARE,
-    named,
+    find_by_name,
 )
 from manyranks.planning.messages import (
     Message,
     ddp_messages,
     fsdp_messages,
-    summed,
+    sum_by_kind,
     tensor_messages,
     zero_1_messages,
 )
@@ -33,7 +33,7 @@ from manyranks.planning.models import decoder_shape
 from manyranks.planning.settings import (
     ALIASES,
     CHECKPOINTS,
-    MOST_GPUS,
+    MAX_GPUS,
     PRECISIONS,
     STRATEGIES,
     Settings,
@@ -49,14 +49,14 @@ from manyranks.planning.sizes import (
     format_count,
     format_gb,
     format_seconds,
+    normalize,
     one_of,
-    squeezed,
     whole_number,
 )
 from manyranks.planning.speed import Cluster, call_seconds, flops
 
-TIGHT = 0.9  # of the memory: the rest is for CUDA, NCCL and fragmentation
-SHORTEST = 512  # tokens; no shorter sequence is proposed
+TIGHT_SHARE = 0.9  # of the memory: the rest is for CUDA, NCCL and fragmentation
+MIN_SEQUENCE = 512  # tokens; no shorter sequence is proposed
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,8 @@ class Plan:
     @property
     def bounds(self) -> dict[str, float]:
         """Seconds of what runs at the same time, at best."""
-        named = {"compute": self.compute_seconds, "network": self.network_seconds}
-        return named | ({"offload": self.host_seconds} if self.host_seconds else {})
+        seconds = {"compute": self.compute_seconds, "network": self.network_seconds}
+        return seconds | ({"offload": self.host_seconds} if self.host_seconds else {})
 
     @property
     def bound_by(self) -> str:
@@ -126,15 +126,15 @@ class Plan:
     @property
     def tokens_per_second(self) -> float:
         """Tokens per second of one GPU."""
-        made = self.settings
-        return made.accumulate * made.tokens / made.tensor / self.seconds
+        settings = self.settings
+        return settings.accumulate * settings.tokens / settings.tensor / self.seconds
 
     @property
     def mfu(self) -> float:
         """Model FLOPs utilization: needed operations, nothing computed twice, over the peak."""
-        made = self.settings
-        needed = flops(self.shape, 1, made.sequence) * self.tokens_per_second
-        return needed / peak(made)
+        settings = self.settings
+        needed = flops(self.shape, 1, settings.sequence) * self.tokens_per_second
+        return needed / peak(settings)
 
     @property
     def on_gpu(self) -> dict[str, int]:
@@ -147,7 +147,7 @@ class Plan:
     @cached_property
     def calls(self) -> pd.DataFrame:
         """A row for each kind of call: op, when, calls, bytes handed in, bytes received."""
-        return summed(self.messages)
+        return sum_by_kind(self.messages)
 
     @property
     def verdict(self) -> str:
@@ -156,7 +156,7 @@ class Plan:
         if self.fits:
             words = f"fits: {format_bytes(self.ledger.device)} of {memory} ({self.times:.0%})"
             barely = "; barely, because CUDA, NCCL and the allocator need some as well"
-            return words + (barely if self.times > TIGHT else "")
+            return words + (barely if self.times > TIGHT_SHARE else "")
         ways = "; ".join(self.would_fit) or "nothing that plan knows; it needs pipeline parallelism"
         return f"does not fit: needs {self.times:.1f} x {memory}; what would: {ways}"
 
@@ -263,16 +263,18 @@ def plan(
     PlanRefused (a ValueError) for arguments that make no sense, with a remedy.
     """
     shape = decoder_shape(parameters, fields)
-    device = named(GPUS, one_of(gpu, "gpu", [one.name for one in GPUS]))
-    between = named(INTER_NODE_LINKS, one_of(link, "link", [one.name for one in INTER_NODE_LINKS]))
-    in_node = one_of(inside or device.inside, "inside", [one.name for one in INTRA_NODE_LINKS])
-    gpus = whole_number(gpus, "gpus", most=MOST_GPUS)
+    device = find_by_name(GPUS, one_of(gpu, "gpu", [item.name for item in GPUS]))
+    between = find_by_name(
+        INTER_NODE_LINKS, one_of(link, "link", [item.name for item in INTER_NODE_LINKS])
+    )
+    in_node = one_of(inside or device.inside, "inside", [item.name for item in INTRA_NODE_LINKS])
+    gpus = whole_number(gpus, "gpus", most=MAX_GPUS)
     gpus_per_node = whole_number(gpus_per_node, "gpus_per_node", most=1024)
-    strategy = ALIASES.get(squeezed(str(strategy)), strategy)
+    strategy = ALIASES.get(normalize(str(strategy)), strategy)
     strategy = one_of(strategy, "strategy", list(STRATEGIES))
     tensor = tensor_of(shape, tensor, gpus, gpus_per_node)
     batch = whole_number(batch, "batch")
-    kept = one_of(str(checkpoint), "checkpoint", list(CHECKPOINTS))
+    checkpoint_name = one_of(str(checkpoint), "checkpoint", list(CHECKPOINTS))
     settings = Settings(
         gpus=gpus,
         memory=memory_of(memory, device),
@@ -280,7 +282,7 @@ def plan(
         precision=one_of(precision, "precision", list(PRECISIONS)),
         reshard_after_forward=reshard_after_forward,
         offload=offload,
-        checkpoint=CHECKPOINTS[kept],
+        checkpoint=CHECKPOINTS[checkpoint_name],
         batch=batch,
         sequence=whole_number(sequence, "sequence", most=10**9),
         shards=shards_of(strategy, gpus // tensor, shards, gpus_per_node // tensor),
@@ -289,11 +291,11 @@ def plan(
         split_root=split_root,
         accumulate=micro_batches(global_batch, batch, gpus // tensor),
         gpu=device,
-        cluster=Cluster(named(INTRA_NODE_LINKS, in_node), between, gpus_per_node),
+        cluster=Cluster(find_by_name(INTRA_NODE_LINKS, in_node), between, gpus_per_node),
     )
     check(settings)
-    found = estimate(shape, settings)
-    return found if found.fits else replace(found, would_fit=ways_to_fit(shape, settings))
+    result = estimate(shape, settings)
+    return result if result.fits else replace(result, would_fit=ways_to_fit(shape, settings))
 
 
 def estimate(shape: DecoderShape, settings: Settings) -> Plan:
@@ -302,11 +304,11 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
     pieces: Pieces = {}
     at_loss = 0
     if settings.sharded:
-        ledger, messages, pieces, at_loss = sharded(units, shape, settings)
+        ledger, messages, pieces, at_loss = estimate_sharded(units, shape, settings)
     else:
-        ledger, messages = replicated(units, shape, settings)
+        ledger, messages = estimate_replicated(units, shape, settings)
     moments = {
-        "backward": replace(ledger, activations=in_backward(shape, tokens, saving)),
+        "backward": replace(ledger, activations=bytes_in_backward(shape, tokens, saving)),
         "the loss": replace(
             ledger, unsharded=at_loss, activations=saved_at_the_loss(shape, tokens, saving)
         ),
@@ -325,13 +327,13 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
         settings,
         moments[moment],
         moment,
-        in_words(pieces, len(units) if settings.split_root and not shape.tied else 0),
+        name_pieces(pieces, len(units) if settings.split_root and not shape.tied else 0),
         (*messages, *shared),
         settings.accumulate * operations / speed,
-        on_the_network(messages, settings),
-        on_the_network(shared, settings),
-        copied(moments[moment], settings)
-        / (LINK_SHARE * named(INTRA_NODE_LINKS, settings.gpu.host).bytes_per_second),
+        total_call_seconds(messages, settings),
+        total_call_seconds(shared, settings),
+        offload_bytes(moments[moment], settings)
+        / (LINK_SHARE * find_by_name(INTRA_NODE_LINKS, settings.gpu.host).bytes_per_second),
     )
 
 
@@ -340,32 +342,32 @@ def peak(settings: Settings) -> float:
     return settings.gpu.flops_fp32 if settings.precision == "fp32" else settings.gpu.flops
 
 
-def on_the_network(messages: list[Message], settings: Settings) -> float:
+def total_call_seconds(messages: list[Message], settings: Settings) -> float:
     """Seconds of these calls, one after the other."""
     return sum(call.times * call_seconds(call, settings.cluster) for call in messages)
 
 
-def copied(ledger: MemoryEstimate, settings: Settings) -> int:
+def offload_bytes(ledger: MemoryEstimate, settings: Settings) -> int:
     """Bytes between GPU and host in a step with CPU offload: fp32 shards for each all-gather, and
     back their gradients."""
     gathers = 2 if Policy(settings.reshard_after_forward).reshard_to(settings.shards) else 1
-    moved = gathers * ledger.parameters + ledger.gradients
-    return settings.accumulate * moved if settings.offload else 0
+    micro_batch = gathers * ledger.parameters + ledger.gradients
+    return settings.accumulate * micro_batch if settings.offload else 0
 
 
-def sharded(
+def estimate_sharded(
     units: Units, shape: DecoderShape, settings: Settings
 ) -> tuple[MemoryEstimate, list[Message], Pieces, int]:
     """Ledger and calls of `fully_shard`, its full-size pieces at most, and bytes at the loss."""
-    how, shards = settings.policy(shape), settings.shards
-    kinds = formulas.fully_sharded(units, shards, offload=settings.offload, how=how)
-    messages = fsdp_messages(units, shards, how, settings.replicas, settings.tensor)
+    policy, shards = settings.policy(shape), settings.shards
+    ledger = formulas.fully_sharded(units, shards, offload=settings.offload, policy=policy)
+    messages = fsdp_messages(units, shards, policy, settings.replicas, settings.tensor)
     messages = [call._replace(times=settings.accumulate) for call in messages]
-    pieces = formulas.unsharded(units, shards, how)
-    return kinds, messages, pieces, formulas.at_the_loss(units, shards, how)
+    pieces = formulas.unsharded(units, shards, policy)
+    return ledger, messages, pieces, formulas.unsharded_at_loss(units, shards, policy)
 
 
-def replicated(
+def estimate_replicated(
     units: Units, shape: DecoderShape, settings: Settings
 ) -> tuple[MemoryEstimate, list[Message]]:
     """Ledger and calls of DDP and ZeRO-1, with autocast for bf16.
@@ -373,13 +375,13 @@ def replicated(
     They send once a step: all micro-batches but the last run under `no_sync`.
     """
     ranks, last = settings.gpus, shape.first + shape.tied
-    sent: dict[str, Any] = {"sent_as": settings.reduce_dtype, "root_first": last}
+    options: dict[str, Any] = {"hook_dtype": settings.reduce_dtype, "root_first": last}
     if settings.strategy == "ZeRO-1":
         ledger = formulas.zero_1(units, ranks)
-        messages = zero_1_messages(units, ranks, **sent)
+        messages = zero_1_messages(units, ranks, **options)
     else:
         ledger = formulas.ddp(units) if ranks > 1 else formulas.one_process(units)
-        messages = ddp_messages(units, ranks, **sent)
+        messages = ddp_messages(units, ranks, **options)
     copies = 0 if settings.precision == "fp32" else autocast_copies(shape)
     return replace(ledger, copies=copies), messages
 
@@ -390,7 +392,7 @@ def autocast_copies(shape: DecoderShape) -> int:
     return 2 * (sum(map(prod, weights)) + shape.vocabulary * shape.width)
 
 
-def in_words(pieces: Pieces, units: int) -> dict[str, int]:
+def name_pieces(pieces: Pieces, units: int) -> dict[str, int]:
     """Pieces with their names: "block 3, gathered" and so on; `units` if the root is split."""
     shift = 1 if units else 0
     names = {0: "the root", None: "earlier blocks"}
@@ -450,7 +452,7 @@ def possible_changes(shape: DecoderShape, settings: Settings) -> Iterator[Change
         halves = [settings.shards >> n for n in range(1, 18) if settings.shards % 2**n == 0]
         if fewer := first_that_fits([{"strategy": "HSDP", "shards": n} for n in halves]):
             yield f"HSDP over {fewer['shards']:,} ranks", fewer
-        doubled = [gpus << n for n in range(1, 18) if gpus << n <= MOST_GPUS]
+        doubled = [gpus << n for n in range(1, 18) if gpus << n <= MAX_GPUS]
         if more := first_that_fits([{"gpus": n, "shards": n // tensor} for n in doubled]):
             yield f"{more['gpus']:,} GPUs", more
     node = min(settings.cluster.gpus_per_node, settings.gpus)
@@ -460,11 +462,13 @@ def possible_changes(shape: DecoderShape, settings: Settings) -> Iterator[Change
         yield f"tensor parallelism over {node}", cut
     if settings.sharded and not settings.offload:
         yield "CPU offload", {"offload": True}
-    if settings.sequence > SHORTEST:
+    if settings.sequence > MIN_SEQUENCE:
         halvings = [settings.sequence >> n for n in range(settings.sequence.bit_length())]
-        shorter = [{"sequence": n} for n in halvings if n > SHORTEST] + [{"sequence": SHORTEST}]
-        one = first_that_fits(shorter) or shorter[-1]
-        yield f"sequences of {one['sequence']:,} tokens", one
+        shorter = [{"sequence": n} for n in halvings if n > MIN_SEQUENCE] + [
+            {"sequence": MIN_SEQUENCE}
+        ]
+        change = first_that_fits(shorter) or shorter[-1]
+        yield f"sequences of {change['sequence']:,} tokens", change
 
 
 def fits(shape: DecoderShape, settings: Settings) -> bool:
@@ -481,10 +485,13 @@ def title(shape: DecoderShape, settings: Settings) -> str:
     policies = [
         settings.strategy + (f" over {settings.shards}" if settings.strategy == "HSDP" else ""),
         settings.precision,
-        *[f"tensor parallelism over {settings.tensor}"] * (settings.tensor > 1),
-        *["CPU offload"] * settings.offload,
-        *(checkpoint[kept] for kept in [settings.checkpoint] if kept),
     ]
+    if settings.tensor > 1:
+        policies.append(f"tensor parallelism over {settings.tensor}")
+    if settings.offload:
+        policies.append("CPU offload")
+    if settings.checkpoint:
+        policies.append(checkpoint[settings.checkpoint])
     active = f" ({format_count(shape.active)} active)" if shape.experts else ""
     micro = f"{settings.accumulate} x " if settings.accumulate > 1 else ""
     where = "on each" if settings.tensor == 1 else f"on each {settings.tensor}"

@@ -26,7 +26,7 @@ FORWARD = 1 / 3  # of the compute; backward takes two products for each one of f
 # NCCL's tree, with the protocol that it prefers for buckets of some megabytes over NVLink (LL128):
 # the latency of a step inside a node and between nodes, the base cost of a call, and its share of a
 # ring's bandwidth. hwLat, baseLat and busBw in src/graph/tuning.cc, version 2.10, 2021.
-TREE_INSIDE, TREE_BETWEEN, TREE_CALL = 1.2 * MICROSECOND, 8.5 * MICROSECOND, 4.4 * MICROSECOND
+TREE_INSIDE_S, TREE_BETWEEN_S, TREE_CALL_S = 1.2 * MICROSECOND, 8.5 * MICROSECOND, 4.4 * MICROSECOND
 TREE_SHARE = 0.9 * 0.915
 
 
@@ -82,9 +82,9 @@ class TwoLevels:
         """
         inside = min(ranks, self.cluster.gpus_per_node)
         nodes = -(-ranks // inside)
-        latency = 2 * ((inside - 1) * TREE_INSIDE + log2(nodes) * TREE_BETWEEN)
+        latency = 2 * ((inside - 1) * TREE_INSIDE_S + log2(nodes) * TREE_BETWEEN_S)
         return (
-            TREE_CALL + latency + 2 * size / (TREE_SHARE * bandwidth(inside, nodes, self.cluster))
+            TREE_CALL_S + latency + 2 * size / (TREE_SHARE * bandwidth(inside, nodes, self.cluster))
         )
 
 
@@ -142,14 +142,14 @@ class Step(NamedTuple):
 
 def bucket_timings(job: Job, network: NetworkModel, ranks: int, rows: float) -> list[BucketTiming]:
     """When each bucket is ready, starts and ends: one all-reduce at a time, in order."""
-    compute, done, end, sent = job.compute(ranks, rows), 0.0, 0.0, []
+    compute, filled_bytes, end, timings = job.compute(ranks, rows), 0.0, 0.0, []
     for size in job.buckets:
-        done += size
-        ready = compute * (FORWARD + (1 - FORWARD) * done / job.size)
+        filled_bytes += size
+        ready = compute * (FORWARD + (1 - FORWARD) * filled_bytes / job.size)
         start = max(ready, end)
         end = start + oversubscription(ranks, job.cores) * network.seconds(ranks, size)
-        sent.append(BucketTiming(ready, start, end))
-    return sent
+        timings.append(BucketTiming(ready, start, end))
+    return timings
 
 
 def predict_step(job: Job, network: NetworkModel, ranks: int, rows: float) -> Step:
@@ -160,9 +160,11 @@ def predict_step(job: Job, network: NetworkModel, ranks: int, rows: float) -> St
     if ranks < 1 or job.size <= 0:
         raise ValueError(f"{ranks} ranks with {job.size} bytes of gradients: nothing to predict.")
     compute, update = job.compute(ranks, rows), job.update * oversubscription(ranks, job.cores)
-    sent = bucket_timings(job, network, ranks, rows) if ranks > 1 else []
-    communication, share = sum(one.end - one.start for one in sent), job.overlap(ranks)
-    after = max([compute, *(one.end for one in sent)]) - compute  # if all of it may overlap
+    timings = bucket_timings(job, network, ranks, rows) if ranks > 1 else []
+    communication, share = sum(timing.end - timing.start for timing in timings), job.overlap(ranks)
+    after = (
+        max([compute, *(timing.end for timing in timings)]) - compute
+    )  # if all of it may overlap
     exposed = share * after + (1 - share) * communication
     return Step(compute + exposed + update, compute, communication, exposed, update)
 
@@ -239,19 +241,23 @@ def least_squares(terms: Mapping[str, ArrayLike], seconds: ArrayLike) -> Fit:
     would be negative is left out, the most negative first. Raises ValueError if the measurements
     cannot tell the terms apart.
     """
-    times, left = np.asarray(seconds, float), dict(terms)
-    while left:
-        columns = np.stack([np.asarray(term, float) / times for term in left.values()], axis=1)
+    times, remaining = np.asarray(seconds, float), dict(terms)
+    while remaining:
+        columns = np.stack([np.asarray(term, float) / times for term in remaining.values()], axis=1)
         scale = np.linalg.norm(columns, axis=0)  # ranks and bytes differ by a factor of a million
-        if (scale == 0).any() or np.linalg.matrix_rank(columns / scale, tol=1e-6) < len(left):
-            raise ValueError(f"These measurements cannot tell {', '.join(left)} apart.")
-        found = np.linalg.lstsq(columns / scale, np.ones(len(times)), rcond=None)[0] / scale
-        if (found >= 0).all():
+        if (scale == 0).any() or np.linalg.matrix_rank(columns / scale, tol=1e-6) < len(remaining):
+            raise ValueError(f"These measurements cannot tell {', '.join(remaining)} apart.")
+        solution = np.linalg.lstsq(columns / scale, np.ones(len(times)), rcond=None)[0] / scale
+        if (solution >= 0).all():
             break
-        del left[list(left)[int(np.argmin(found * scale))]]
-    known = dict.fromkeys(terms, 0.0) | dict(zip(left, map(float, found), strict=True))
-    fitted = np.sum([known[name] * np.asarray(term, float) for name, term in terms.items()], axis=0)
-    return Fit(known, times / fitted - 1)
+        del remaining[list(remaining)[int(np.argmin(solution * scale))]]
+    coefficients = dict.fromkeys(terms, 0.0) | dict(
+        zip(remaining, map(float, solution), strict=True)
+    )
+    fitted = np.sum(
+        [coefficients[name] * np.asarray(term, float) for name, term in terms.items()], axis=0
+    )
+    return Fit(coefficients, times / fitted - 1)
 
 
 def fit_ring(timings: pd.DataFrame, cores: int | None = None) -> tuple[Ring, np.ndarray]:

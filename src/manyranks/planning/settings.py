@@ -18,7 +18,7 @@ PRECISIONS = ("bf16-reduce", "bf16", "fp32")
 CHECKPOINTS: dict[str, bool | str] = {
     "true": True, "full": True, "false": False, "none": False, "selective": "selective",
 }  # fmt: skip
-MOST_GPUS = 2**17
+MAX_GPUS = 2**17
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def memory_of(memory: str | int | None, device: Gpu) -> int:
     """The bytes that torch finds on a card which is sold with this memory; else the bytes given."""
     size = device.memory if memory is None else byte_count(memory)
     cards = [device, *GPUS]
-    return next((card.gives for card in cards if card.memory == size), size)
+    return next((card.capacity for card in cards if card.memory == size), size)
 
 
 def tensor_of(shape: DecoderShape, tensor: int, gpus: int, gpus_per_node: int) -> int:
@@ -108,15 +108,15 @@ def micro_batches(global_batch: int | None, batch: int, ranks: int) -> int:
     """How many micro-batches make a step. Raises PlanRefused with the nearest that do."""
     if global_batch is None:
         return 1
-    wanted, at_once = whole_number(global_batch, "global_batch", most=10**9), batch * ranks
-    if wanted % at_once:
-        below, above = wanted // at_once * at_once, -(-wanted // at_once) * at_once
-        near = " or ".join(f"{one:,}" for one in (below, above) if one)
+    total, at_once = whole_number(global_batch, "global_batch", most=10**9), batch * ranks
+    if total % at_once:
+        below, above = total // at_once * at_once, -(-total // at_once) * at_once
+        near = " or ".join(f"{size:,}" for size in (below, above) if size)
         raise PlanRefused(
-            f"global_batch={wanted} cannot be divided by {ranks} ranks with batch={batch} each: "
+            f"global_batch={total} cannot be divided by {ranks} ranks with batch={batch} each: "
             f"take a multiple of {at_once:,}, such as {near}, or another batch."
         )
-    return wanted // at_once
+    return total // at_once
 
 
 def shards_of(strategy: str, ranks: int, shards: int | None, in_node: int) -> int:

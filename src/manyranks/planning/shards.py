@@ -15,7 +15,7 @@ from torch.distributed.tensor import Shard
 Shape = Sequence[int]  # a torch.Size
 Unit = Sequence[Shape]
 Units = Sequence[Unit]
-Found = TypeVar("Found")
+Result = TypeVar("Result")
 
 
 def shard_numel(shape: Shape, ranks: int, rank: int = 0) -> int:
@@ -50,10 +50,10 @@ def shard_of(unit: Unit, ranks: int) -> int:
     return sum(shard_numel(shape, ranks) for shape in unit)
 
 
-def of_each(units: Units, found: Callable[[Unit], Found]) -> list[Found]:
+def of_each(units: Units, function: Callable[[Unit], Result]) -> list[Result]:
     """What a function says of each unit; equal ones are mostly one object, and asked about once."""
-    known = {id(unit): found(unit) for unit in {id(unit): unit for unit in units}.values()}
-    return [known[id(unit)] for unit in units]
+    results = {id(unit): function(unit) for unit in {id(unit): unit for unit in units}.values()}
+    return [results[id(unit)] for unit in units]
 
 
 def zero_1_parts(units: Units, ranks: int) -> list[list[Shape]]:

@@ -8,7 +8,7 @@ from manyranks.errors import WorkbookError
 COUNTS = {"K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 BYTES = {"MB": 10**6, "GB": 10**9, "TB": 10**12, "MiB": 2**20, "GiB": 2**30, "TiB": 2**40}
 MIN_GPU_BYTES, MAX_GPU_BYTES = 10**8, 10**13  # bytes of memory that a GPU may have
-WRITTEN = re.compile(r"\s*([+-]?[\d_,]*\.?\d+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
+NUMBER_AND_UNIT = re.compile(r"\s*([+-]?[\d_,]*\.?\d+(?:[eE][+-]?\d+)?)\s*([A-Za-z]*)\s*")
 
 
 class PlanRefused(WorkbookError, ValueError):
@@ -17,7 +17,7 @@ class PlanRefused(WorkbookError, ValueError):
 
 def parameter_count(text: str | int | float, name: str = "parameters") -> int:
     """The number in "70B", "0.5B", "350M" or 70_000_000_000. Raises PlanRefused with a remedy."""
-    number, unit = split(text, name, 'such as "70B" (billion) or "350M" (million)')
+    number, unit = split_number_and_unit(text, name, 'such as "70B" (billion) or "350M" (million)')
     unit = unit.upper()
     if unit not in ("", *COUNTS):
         raise PlanRefused(
@@ -33,7 +33,7 @@ def byte_count(text: str | int | float, name: str = "memory") -> int:
     Refuses a small number without a unit, since anyone who writes 80 means GB or GiB, and a size
     that no GPU has. Raises PlanRefused with a remedy.
     """
-    number, unit = split(text, name, 'such as "80GB"')
+    number, unit = split_number_and_unit(text, name, 'such as "80GB"')
     known = {key.lower(): size for key, size in BYTES.items()}
     if not unit and abs(number) < MIN_GPU_BYTES:
         raise PlanRefused(f'{name}={text!r} has no unit. Write "{number:g}GB", if you mean that.')
@@ -52,29 +52,29 @@ def byte_count(text: str | int | float, name: str = "memory") -> int:
 
 def whole_number(value: object, name: str, least: int = 1, most: int = 1_048_576) -> int:
     """`value` as an int from `least` to `most`. Raises PlanRefused with the range."""
-    given = value
+    original = value
     if isinstance(value, str) and re.fullmatch(r"\s*[+-]?\d[\d_,]*\s*", value):
         value = int(value.replace(",", ""))
     if isinstance(value, float) and value.is_integer():
         value = int(value)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
-        raise PlanRefused(f"{name}={given!r} is not a whole number from {least:,} to {most:,}.")
+        raise PlanRefused(f"{name}={original!r} is not a whole number from {least:,} to {most:,}.")
     return value
 
 
 def one_of(value: object, name: str, known: list[str]) -> str:
     """The name in `known` that `value` means, ignoring case and punctuation; or PlanRefused."""
-    plain = {squeezed(word): word for word in known}
-    if isinstance(value, str) and squeezed(value) in plain:
-        return plain[squeezed(value)]
-    close = difflib.get_close_matches(squeezed(str(value)), plain, n=1, cutoff=0.4)
+    plain = {normalize(word): word for word in known}
+    if isinstance(value, str) and normalize(value) in plain:
+        return plain[normalize(value)]
+    close = difflib.get_close_matches(normalize(str(value)), plain, n=1, cutoff=0.4)
     guess = f' Did you mean "{plain[close[0]]}"?' if close else ""
     raise PlanRefused(f"{name}={value!r} is not known.{guess} There are: {', '.join(known)}.")
 
 
 def format_bytes(size: float) -> str:
     """Bytes for people: 12.3 GB, in powers of ten as vendors count them."""
-    return scaled(size, {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}) or f"{size:.0f} bytes"
+    return format_scaled(size, {"TB": 1e12, "GB": 1e9, "MB": 1e6, "kB": 1e3}) or f"{size:.0f} bytes"
 
 
 def format_gb(size: float) -> str:
@@ -84,15 +84,15 @@ def format_gb(size: float) -> str:
 
 def format_count(number: float) -> str:
     """A number of parameters for people: 70.6 B."""
-    return scaled(number, {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}) or f"{number:.0f}"
+    return format_scaled(number, {"T": 1e12, "B": 1e9, "M": 1e6, "K": 1e3}) or f"{number:.0f}"
 
 
 def format_seconds(seconds: float) -> str:
     """Seconds for people: 1.23 s, 45.0 ms."""
-    return scaled(seconds, {"s": 1.0}) or f"{three_digits(seconds * 1e3)} ms"
+    return format_scaled(seconds, {"s": 1.0}) or f"{three_digits(seconds * 1e3)} ms"
 
 
-def scaled(number: float, units: dict[str, float]) -> str:
+def format_scaled(number: float, units: dict[str, float]) -> str:
     """The number in the first unit that it reaches, with three digits; "" if it reaches none."""
     reached = (unit for unit, scale in units.items() if abs(number) >= 0.9995 * scale)
     unit = next(reached, "")
@@ -104,14 +104,14 @@ def three_digits(number: float) -> str:
     return f"{number:.{2 if abs(number) < 9.995 else 1 if abs(number) < 99.95 else 0}f}"
 
 
-def split(text: str | int | float, name: str, example: str) -> tuple[float, str]:
+def split_number_and_unit(text: str | int | float, name: str, example: str) -> tuple[float, str]:
     """Number and unit. Raises PlanRefused if there is no number."""
-    found = WRITTEN.fullmatch(str(text)) if isinstance(text, str | int | float) else None
-    if found is None or isinstance(text, bool):
+    match = NUMBER_AND_UNIT.fullmatch(str(text)) if isinstance(text, str | int | float) else None
+    if match is None or isinstance(text, bool):
         raise PlanRefused(
             f"{name}={text!r} is not understood. Write a number and a unit, {example}."
         )
-    return float(found[1].replace(",", "").replace("_", "")), found[2]
+    return float(match[1].replace(",", "").replace("_", "")), match[2]
 
 
 def positive(number: float, text: object, name: str) -> int:
@@ -122,6 +122,6 @@ def positive(number: float, text: object, name: str) -> int:
     return round(number)
 
 
-def squeezed(word: str) -> str:
+def normalize(word: str) -> str:
     """The letters and digits of a word, in lower case."""
     return re.sub(r"[^a-z0-9]", "", word.lower())

@@ -7,7 +7,7 @@ lower bound of a step.
 from dataclasses import dataclass
 
 from manyranks.planning.decoder import DecoderShape
-from manyranks.planning.hardware import CALL, LINK_SHARE, Link
+from manyranks.planning.hardware import CALL_S, LINK_SHARE, Link
 from manyranks.planning.messages import Message
 
 
@@ -39,7 +39,7 @@ def call_seconds(message: Message, cluster: Cluster) -> float:
     crossings = nodes - 1
     latency = (ranks - 1 - crossings) * cluster.inside.latency
     latency += crossings * cluster.between.latency
-    return CALL + rounds * latency + in_ring(message) / bandwidth(in_node, nodes, cluster)
+    return CALL_S + rounds * latency + in_ring(message) / bandwidth(in_node, nodes, cluster)
 
 
 def in_ring(message: Message) -> float:

@@ -33,14 +33,14 @@ def profile(
     from manyranks.recording.traces import PARTS
 
     with plain_errors():
-        found = timeline(*script, ranks=ranks, steps=steps, network=network, timeout=timeout)
-        written = found.save(to) if to else None
-    shown = Table(title="milliseconds of a step, mean over the steps")
+        result = timeline(*script, ranks=ranks, steps=steps, network=network, timeout=timeout)
+        path = result.save(to) if to else None
+    table = Table(title="milliseconds of a step, mean over the steps")
     for name in ("rank", *PARTS):
-        shown.add_column(name, justify="right")
-    for rank, row in found.parts.groupby("rank")[list(PARTS)].mean().iterrows():
-        shown.add_row(str(rank), *(f"{1e3 * row[part]:.1f}" for part in PARTS))
-    Console().print(shown)
-    typer.echo(found.in_a_sentence())
-    if written:
-        typer.echo(f"{written}: open it at ui.perfetto.dev")
+        table.add_column(name, justify="right")
+    for rank, row in result.parts.groupby("rank")[list(PARTS)].mean().iterrows():
+        table.add_row(str(rank), *(f"{1e3 * row[part]:.1f}" for part in PARTS))
+    Console().print(table)
+    typer.echo(result.describe())
+    if path:
+        typer.echo(f"{path}: open it at ui.perfetto.dev")

@@ -18,7 +18,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from manyranks.diagnostics.user_code import is_own
 from manyranks.launcher import serialization
 from manyranks.network.operators import flat, size
-from manyranks.recording.operations import LOCAL, NAMESPACES, operation_row, single_calls
+from manyranks.recording.operations import LOCAL_OPS, NAMESPACES, operation_row, single_calls
 
 
 class RecordedWorker:
@@ -33,7 +33,7 @@ class RecordedWorker:
         rows: list[dict] = []
         result = None
         try:
-            with Recorder(rows), threads_recorded(rows):
+            with Recorder(rows), record_threads(rows):
                 result = self.__wrapped__(*args, **kwargs)
         except SystemExit as leaving:
             if leaving.code not in (None, 0):  # sys.exit(0) counts as a return, as in `launch`
@@ -65,20 +65,23 @@ class Recorder(TorchDispatchMode):
         if getattr(func, "namespace", None) not in NAMESPACES:
             return func(*args, **kwargs)
         name = func._schema.name.rpartition("::")[2]
-        if name in LOCAL:
+        if name in LOCAL_OPS:
             return func(*args, **kwargs)
         rows = self.note(func, name, args, kwargs)
         result = func(*args, **kwargs)
         if func.namespace != "c10d":  # functional: it returns what it made
             for row in rows:
-                row["received"] = received(row, result)
+                row["received"] = bytes_received(row, result)
         return result
 
     def note(self, func: Any, name: str, args: tuple, kwargs: dict) -> list[dict]:
         """Append this call before it runs, so that a failing call is recorded as well."""
-        named = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
+        arguments = dict(zip((a.name for a in func._schema.arguments), args, strict=False)) | kwargs
         line = self.line()
-        rows = [operation_row(name, named, line) for name, named in single_calls(name, named)]
+        rows = [
+            operation_row(name, arguments, line)
+            for name, arguments in single_calls(name, arguments)
+        ]
         self.rows += rows
         return rows
 
@@ -89,14 +92,14 @@ class Recorder(TorchDispatchMode):
         return user_line(sys._current_frames().get(self.thread)) or self.started_at
 
 
-def received(row: dict, result: Any) -> int:
+def bytes_received(row: dict, result: Any) -> int:
     """Bytes that a functional operation brought to this rank, from what it returned."""
     point_to_point = row["op"] in ("send", "recv", "broadcast")
     return row["received"] if point_to_point else size(flat(result))
 
 
 @contextlib.contextmanager
-def threads_recorded(rows: list[dict]) -> Iterator[None]:
+def record_threads(rows: list[dict]) -> Iterator[None]:
     """Record in threads that start inside as well: a mode sees only its own thread."""
     threads: Any = threading.Thread  # whose methods are replaced
     start = threads.start

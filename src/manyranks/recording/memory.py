@@ -2,7 +2,7 @@
 
     with MemoryLedger(model, optimizer) as ledger:
         step()              # zero_grad, forward, backward, optimizer.step, in your order
-    ledger.held             # Held(parameters=…, gradients=…, optimizer=…, unsharded=…, …), in bytes
+    ledger.held             # MemoryBreakdown(parameters=…, gradients=…, unsharded=…, …), in bytes
     ledger.timeline         # [Moment(event, live), …]: which unit is whole when, in how many bytes
 
 `model` may be plain, DDP, `fully_shard`ed, or have `units` that gather and reduce as those of
@@ -42,7 +42,7 @@ ROOT = "root"  # the unit of parameters that have no module of their own in comm
 WRAPPERS = frozenset({"module", "_fsdp_wrapped_module", "_checkpoint_wrapped_module", "_orig_mod"})
 GATHERS = frozenset({"all_gather", "all_gather_into_tensor"})
 SCATTERS = frozenset({"reduce_scatter", "reduce_scatter_tensor"})
-KEPT = ("parameters", "gradients", "optimizer")
+MODEL_STATES = ("parameters", "gradients", "optimizer")
 # Private in torch 2.13; without them, a buffer that gloo frees late may count in a peak.
 HAS_USE_COUNTS = hasattr(Tensor, "_use_count") and hasattr(torch._C, "_storage_Use_Count")
 GLOO_WAIT_S = 0.5  # seconds to wait for gloo at most; halved after each wait in vain
@@ -80,7 +80,7 @@ class MemoryBreakdown:
     host: int = 0
 
     @property
-    def kept(self) -> int:
+    def model_states(self) -> int:
         """Parameters, gradients and optimizer state."""
         return self.parameters + self.gradients + self.optimizer
 
@@ -123,21 +123,21 @@ class MemoryLedger(MemTracker):
     ) -> None:
         super().__init__()
         self.model, self.optimizer = model, optimizer
-        repeats = set(repeated(model))
-        self.blocks = {m: plain(name) for name, m in model.named_modules() if m in repeats}
+        repeats = set(module_list_elements(model))
+        self.blocks = {m: strip_wrappers(name) for name, m in model.named_modules() if m in repeats}
         self.event, self.backward_runs = "forward", False
         # A storage's entry in MemTracker (None: an event begins), its change of size, the event.
         self.log: list[tuple[_WeakRefInfo | None, int, str]] = []
         self.sizes: dict[_WeakRefInfo, int] = {}
         self.full_size: dict[_WeakRefInfo, tuple[str, str]] = {}  # its kind and unit
-        self.kept: dict[_WeakRefInfo, str] = {}  # its part
+        self.states: dict[_WeakRefInfo, str] = {}  # its part
         self.gradients: dict[_WeakRefInfo, int] = {}  # bytes, as the optimizer finds them
-        self.reduced: set[_WeakRefInfo] = set()  # by an all-reduce
+        self.all_reduce_storages: set[_WeakRefInfo] = set()  # by an all-reduce
         self.kind, self.unit = "", ""  # of what is allocated now
         self.undo: list[Callable[[], Any]] = []
         # The tensors of the last all-gather, and how many references each had before it.
-        self.sent: list[tuple[Tensor, int]] = []
-        self.patience = GLOO_WAIT_S
+        self.gathered_tensors: list[tuple[Tensor, int]] = []
+        self.gloo_wait_s = GLOO_WAIT_S
         self.result: tuple[MemoryBreakdown, list[Moment]] | None = None
 
     @property
@@ -159,10 +159,10 @@ class MemoryLedger(MemTracker):
         if self.log:
             raise RuntimeError("a MemoryLedger follows one block: make a new one for each")
         self._entries(self.model.buffers())
-        self.kept |= dict.fromkeys(self._entries(states(self.optimizer)), "optimizer")
+        self.states |= dict.fromkeys(self._entries(optimizer_tensors(self.optimizer)), "optimizer")
         self.note_gradients()  # of the previous step
         self.gradients = {}
-        self.kept |= dict.fromkeys(self._entries(self.model.parameters()), "parameters")
+        self.states |= dict.fromkeys(self._entries(self.model.parameters()), "parameters")
         self._watch_blocks()
         self._watch_units()
         if self.optimizer is not None:
@@ -172,13 +172,13 @@ class MemoryLedger(MemTracker):
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        self._settle()
+        self._wait_for_gloo()
         for undo in self.undo:
             undo()
         if not self.gradients:
             self.note_gradients()
-        states_now = self._entries(states(self.optimizer))
-        self.kept = dict.fromkeys(states_now, "optimizer") | self.kept
+        state_entries = self._entries(optimizer_tensors(self.optimizer))
+        self.states = dict.fromkeys(state_entries, "optimizer") | self.states
         self.result = self._replay()
         # A DDP object that outlives its group can hang on gloo (torch 2.13): keep none alive.
         del self.model, self.optimizer
@@ -190,21 +190,21 @@ class MemoryLedger(MemTracker):
         """Run every operator unchanged; note what it makes, and what a collective moves."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor unfolds into operations on local tensors
-        self._settle()
+        self._wait_for_gloo()
         if (now := self._mod_tracker.is_bw) != self.backward_runs:
             self.backward_runs = now
             self._mark("backward" if now else "update")
-        given = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
-        self._entries(given)
+        tensors = [tensor for tensor in tree_leaves((args, kwargs)) if isinstance(tensor, Tensor)]
+        self._entries(tensors)
         space, _, name = func._schema.name.partition("::")
         op = OPS.get(name, name) if space in ("c10d", "_c10d_functional") else ""
-        holders = [(tensor, holders_of(tensor)) for tensor in given] if op in GATHERS else []
+        holders = [(tensor, holders_of(tensor)) for tensor in tensors] if op in GATHERS else []
         result = super().__torch_dispatch__(func, types, args, kwargs)
         self._link(op or name, space, args, kwargs or {}, result)
-        self.sent = [
+        self.gathered_tensors = [
             (tensor, count)
             for tensor, count in holders
-            if not any(self.kept.get(entry) == "parameters" for entry in self._entries([tensor]))
+            if not any(self.states.get(entry) == "parameters" for entry in self._entries([tensor]))
         ]
         return result
 
@@ -212,7 +212,7 @@ class MemoryLedger(MemTracker):
         """Forward's, also where a checkpoint repeats it in backward; else temporary."""
         if reftype is not _MemRefType.OTH:  # which is what it has not seen being made
             reftype = _MemRefType.ACT if torch.is_grad_enabled() else _MemRefType.TEMP
-        for tensor in dense(t):
+        for tensor in dense_parts(t):
             super()._track(reftype, tensor)
 
     def _update_snap(self, u_type: Any, winfo: _WeakRefInfo, *args: Any, **kwargs: Any) -> None:
@@ -234,13 +234,13 @@ class MemoryLedger(MemTracker):
 
     def _entries(self, tensors: Iterable[Tensor]) -> list[_WeakRefInfo]:
         """MemTracker's entries of these tensors' storages, made if there are none."""
-        found = []
+        entries = []
         for tensor in tensors:
-            storages = [storage for part in dense(tensor) for storage in storages_of(part)]
+            storages = [storage for part in dense_parts(tensor) for storage in storages_of(part)]
             if all(storage.device.type != "meta" for storage in storages):  # DTensor tries ahead
                 self._track(_MemRefType.OTH, tensor)
-                found += [self._WINFO[storage][0] for storage in storages]
-        return found
+                entries += [self._WINFO[storage][0] for storage in storages]
+        return entries
 
     def _link(self, op: str, space: str, args: tuple, kwargs: dict, result: Any) -> None:
         """Note what a collective is about: a unit's buffers, or DDP's buckets."""
@@ -254,7 +254,9 @@ class MemoryLedger(MemTracker):
         elif space == "fsdp" and op == "chunk_cat" and self.unit:  # with one rank, nothing is sent
             self._name("scatter buffers", kwargs.get("out", args[-1]))
         elif op == "all_reduce":
-            self.reduced.update(self._entries(t for t in tree_leaves(args) if torch.is_tensor(t)))
+            self.all_reduce_storages.update(
+                self._entries(t for t in tree_leaves(args) if torch.is_tensor(t))
+            )
 
     def _name(self, kind: str, values: Any) -> None:
         for entry in self._entries(t for t in tree_leaves(values) if torch.is_tensor(t)):
@@ -263,53 +265,55 @@ class MemoryLedger(MemTracker):
     def _watch_units(self) -> None:
         """Mark the calls in which a unit of FSDP2, or of a program by hand, gathers and reduces."""
 
-        def within(owner: Any, method: str, kind: str) -> None:
-            called = getattr(owner, method)
+        def mark_calls(owner: Any, method: str, kind: str) -> None:
+            original = getattr(owner, method)
             own = method in vars(owner)
 
-            @wraps(called)
-            def named(*args: Any, **kwargs: Any) -> Any:
+            @wraps(original)
+            def marked(*args: Any, **kwargs: Any) -> Any:
                 before = self.kind, self.unit
                 unit = args[0] if isinstance(owner, type) else owner
                 self.kind, self.unit = kind, unit_name(unit)
                 if method in ("post_backward", "reduce_scatter"):
                     self._name("gradients", list(whole_gradients(unit, args)))
                 try:
-                    return called(*args, **kwargs)
+                    return original(*args, **kwargs)
                 finally:
                     self.kind, self.unit = before
 
-            setattr(owner, method, named)
+            setattr(owner, method, marked)
             self.undo.append(
-                lambda: setattr(owner, method, called) if own else delattr(owner, method)
+                lambda: setattr(owner, method, original) if own else delattr(owner, method)
             )
 
-        within(FSDPParamGroup, "unshard", "casts")
-        within(FSDPParamGroup, "wait_for_unshard", "gathered")
-        within(FSDPParamGroup, "_to_sharded_post_forward", "resharded")
-        within(FSDPParamGroup, "post_backward", "")
+        mark_calls(FSDPParamGroup, "unshard", "casts")
+        mark_calls(FSDPParamGroup, "wait_for_unshard", "gathered")
+        mark_calls(FSDPParamGroup, "_to_sharded_post_forward", "resharded")
+        mark_calls(FSDPParamGroup, "post_backward", "")
         for unit in getattr(self.model, "units", ()):
-            within(unit, "all_gather", "casts")
-            within(unit, "reduce_scatter", "scatter buffers")
+            mark_calls(unit, "all_gather", "casts")
+            mark_calls(unit, "reduce_scatter", "scatter buffers")
 
-    def _settle(self) -> None:
+    def _wait_for_gloo(self) -> None:
         """Wait until gloo has released the tensors of the last all-gather.
 
         Its thread releases them a moment after the call returns. On a busy machine that may be
         after the next allocation, and the peak would depend on chance.
         """
-        sent, self.sent = self.sent, []
-        until = time.monotonic() + self.patience
-        while any(held_elsewhere(tensor, holders) for tensor, holders in sent if tensor.is_cpu):
-            if time.monotonic() > until:  # something else holds it: autograd, or an unfinished call
-                self.patience /= 2
+        gathered, self.gathered_tensors = self.gathered_tensors, []
+        deadline = time.monotonic() + self.gloo_wait_s
+        while any(
+            has_other_holders(tensor, holders) for tensor, holders in gathered if tensor.is_cpu
+        ):
+            if time.monotonic() > deadline:  # autograd holds it, or an unfinished call
+                self.gloo_wait_s /= 2
                 break
             time.sleep(1e-4)
 
     # What happens when
 
     def _mark(self, event: str) -> None:
-        self._settle()
+        self._wait_for_gloo()
         if event != self.event:
             self.event = event
             self.log.append((None, 0, event))
@@ -335,7 +339,7 @@ class MemoryLedger(MemTracker):
                     last = weakref.ref(tensor)
                     on_gradient(tensor, f"backward {self.blocks[module]}")
 
-        def left(module: nn.Module, args: tuple, output: Any) -> None:
+        def after_hooks(module: nn.Module, args: tuple, output: Any) -> None:
             if not self._mod_tracker.is_bw:
                 self._mark("forward")
 
@@ -343,23 +347,23 @@ class MemoryLedger(MemTracker):
         self.undo.append(nn.modules.module.register_module_forward_pre_hook(enter).remove)
         for block in self.blocks:
             self.undo.append(block.register_forward_hook(leave, prepend=True).remove)
-            self.undo.append(block.register_forward_hook(left).remove)
+            self.undo.append(block.register_forward_hook(after_hooks).remove)
 
     def note_gradients(self, *_: Any) -> None:
         """Count the gradients as they are now."""
-        given = (p.grad for p in self.model.parameters() if p.grad is not None)
-        self.gradients = {entry: self.sizes.get(entry, 0) for entry in self._entries(given)}
-        self.kept |= dict.fromkeys(self.gradients, "gradients")
+        gradients = (p.grad for p in self.model.parameters() if p.grad is not None)
+        self.gradients = {entry: self.sizes.get(entry, 0) for entry in self._entries(gradients)}
+        self.states |= dict.fromkeys(self.gradients, "gradients")
 
     # The evaluation, once the fate of every storage is known
 
     def _part(self, entry: _WeakRefInfo) -> str:
         """What a storage was for."""
-        if entry in self.kept:
-            return self.kept[entry]
+        if entry in self.states:
+            return self.states[entry]
         if entry in self.full_size:
             return "unsharded"
-        if entry in self.reduced and entry.size > 8:  # more than a loss or a norm
+        if entry in self.all_reduce_storages and entry.size > 8:  # more than a loss or a norm
             return "buckets"
         return "activations" if entry.reftype is _MemRefType.ACT else "temporary"
 
@@ -369,7 +373,7 @@ class MemoryLedger(MemTracker):
         devices = sorted({entry.device for entry in parts_of}, key=str, reverse=True)
         of_gpu = (d for d in devices if d.type not in ("cpu", "meta"))  # on meta nothing is held
         device = next(of_gpu, torch.device("cpu"))
-        timeline, most = [Moment("forward", {})], Counter[str]()
+        timeline, peaks = [Moment("forward", {})], Counter[str]()
         parts, live = Counter[str](), Counter[tuple[str, str]]()
         direction, event = 0, "forward"
         for entry, change, event_now in self.log:
@@ -389,29 +393,36 @@ class MemoryLedger(MemTracker):
                 parts[parts_of[entry]] += change
                 for part in ("unsharded", "buckets", "activations"):
                     if part != "activations" or event.startswith("backward"):
-                        most[part] = max(most[part], parts[part])
-                most["peak"] = max(most["peak"], parts.total())
+                        peaks[part] = max(peaks[part], parts[part])
+                peaks["peak"] = max(peaks["peak"], parts.total())
         if direction:
             timeline.append(Moment(event, dict(+live)))
-        kept = {entry: self.gradients.get(entry, 0) for entry in parts_of if entry in self.kept}
-        kept |= {entry: self.sizes[entry] for entry in kept if self.kept[entry] != "gradients"}
-        sums = {part: sum(n for e, n in kept.items() if self.kept[e] == part) for part in KEPT}
-        host = sum(size for entry, size in kept.items() if entry.device != device)
+        state_bytes = {
+            entry: self.gradients.get(entry, 0) for entry in parts_of if entry in self.states
+        }
+        state_bytes |= {
+            entry: self.sizes[entry] for entry in state_bytes if self.states[entry] != "gradients"
+        }
+        sums = {
+            part: sum(n for e, n in state_bytes.items() if self.states[e] == part)
+            for part in MODEL_STATES
+        }
+        host = sum(size for entry, size in state_bytes.items() if entry.device != device)
         names = ("unsharded", "buckets", "activations", "peak")
-        held = MemoryBreakdown(**sums, **{name: most[name] for name in names}, host=host)
-        return held, timeline
+        breakdown = MemoryBreakdown(**sums, **{name: peaks[name] for name in names}, host=host)
+        return breakdown, timeline
 
 
-def repeated(model: nn.Module) -> Iterator[nn.Module]:
+def module_list_elements(model: nn.Module) -> Iterator[nn.Module]:
     """The elements of the outermost lists of modules."""
     for child in model.children():
-        yield from child if isinstance(child, nn.ModuleList) else repeated(child)
+        yield from child if isinstance(child, nn.ModuleList) else module_list_elements(child)
 
 
 def unit_name(unit: Any) -> str:
     """The name of the module that a unit's parameters have in common, or ROOT."""
     if isinstance(unit, FSDPParamGroup):
-        return plain(unit._module_fqn or "") or ROOT
+        return strip_wrappers(unit._module_fqn or "") or ROOT
     columns = zip(*[name.split(".")[:-1] for name in unit.names], strict=False)
     return ".".join(same[0] for same in takewhile(lambda c: len(set(c)) == 1, columns)) or ROOT
 
@@ -427,14 +438,14 @@ def whole_gradients(unit: Any, args: tuple) -> Iterator[Tensor]:
         yield from (gradient for gradient in gradients if gradient is not None)
 
 
-def dense(tensor: Tensor) -> list[Tensor]:
+def dense_parts(tensor: Tensor) -> list[Tensor]:
     """The tensors that have a storage: of a sparse one, its parts."""
     if tensor.layout == torch.sparse_coo:
         return [tensor._indices(), tensor._values()]
     return [tensor] if tensor.layout == torch.strided else []
 
 
-def held_elsewhere(tensor: Tensor, holders: int) -> bool:
+def has_other_holders(tensor: Tensor, holders: int) -> bool:
     """Whether anything but this variable holds the tensor, or more than `holders` its storage."""
     return HAS_USE_COUNTS and (tensor._use_count() > 1 or holders_of(tensor) > holders)
 
@@ -444,12 +455,12 @@ def holders_of(tensor: Tensor) -> int:
     return torch._C._storage_Use_Count(tensor.untyped_storage()._cdata) if HAS_USE_COUNTS else 0
 
 
-def plain(name: str) -> str:
+def strip_wrappers(name: str) -> str:
     """A module's name without the wrappers around it."""
     return ".".join(part for part in name.split(".") if part not in WRAPPERS)
 
 
-def states(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
+def optimizer_tensors(optimizer: torch.optim.Optimizer | None) -> list[Tensor]:
     """The tensors that the optimizer keeps; with ZeroRedundancyOptimizer, those of this rank."""
     own = getattr(optimizer, "optim", optimizer)
     values = tree_leaves([*own.state.values()]) if own is not None else []

@@ -48,13 +48,13 @@ class Tracer:
     """Profiles until `steps` steps after the first are over, and writes the trace."""
 
     def __init__(self, file: Path, steps: int):
-        self.file, self.left = file, steps + 1
+        self.file, self.steps_left = file, steps + 1
         self.running = False
 
     def start(self) -> None:
         """Begin."""
         self.offset = time.time_ns() / 1e9 - time.perf_counter()
-        self.deliveries = record_completed_calls()
+        self.completed_calls = record_completed_calls()
         gpu = [ProfilerActivity.CUDA] if torch.cuda.is_available() else []
         self.profiler = torch.profiler.profile(activities=[ProfilerActivity.CPU, *gpu])
         with stderr_without(b""):  # its C++ tells of its start and its stop
@@ -63,8 +63,8 @@ class Tracer:
 
     def after_step(self) -> None:
         """An optimizer has made a step."""
-        self.left -= 1
-        if self.left == 0:
+        self.steps_left -= 1
+        if self.steps_left == 0:
             self.stop()
 
     def stop(self) -> None:
@@ -77,8 +77,8 @@ class Tracer:
         partial = self.file.with_suffix(".partial")
         self.profiler.export_chrome_trace(str(partial))
         content = json.loads(partial.read_text(encoding="utf-8"))
-        known = content.setdefault("distributedInfo", {})
-        known["rank"] = int(os.environ["RANK"])
+        info = content.setdefault("distributedInfo", {})
+        info["rank"] = int(os.environ["RANK"])
         content["traceEvents"] += self._network(content.get("baseTimeNanoseconds", 0))
         partial.write_text(json.dumps(content), encoding="utf-8")
         partial.rename(self.file)
@@ -90,10 +90,10 @@ class Tracer:
         way at the same time have a thread each.
         """
         events = []
-        free: list[float] = []  # when the last call of each thread ended
-        for kind, start, end, _ in sorted(self.deliveries, key=lambda call: call.entered):
-            row = next((n for n, ended in enumerate(free) if ended <= start), len(free))
-            free[row:] = [end, *free[row + 1 :]]
+        last_ends: list[float] = []  # when the last call of each thread ended
+        for kind, start, end, _ in sorted(self.completed_calls, key=lambda call: call.entry_time):
+            row = next((n for n, ended in enumerate(last_ends) if ended <= start), len(last_ends))
+            last_ends[row:] = [end, *last_ends[row + 1 :]]
             events.append(
                 {
                     "ph": "X",

@@ -31,7 +31,7 @@ from manyranks.recording.traces import (
 )
 
 FLOW = ("s", "t", "f")  # start, step and end of an arrow, as from forward to its backward
-LATE = 0.1  # of a step: what the others wait for the last rank at least, for it to be called late
+MIN_LAG = 0.1  # of a step: a rank is late if the others wait so long for it, or longer
 GAP = 0.004  # of a step: spans that are closer are drawn as one
 LANES = {"": ("compute", "loading"), ", network": ("hidden", "exposed", "waiting")}
 CAUSES = {"compute": "its computing", "loading": "its loader", "other": "its Python code"}
@@ -61,28 +61,30 @@ class Timeline:
     def save(self, path: str | os.PathLike) -> Path:
         """Write all ranks into one file that Perfetto (ui.perfetto.dev) opens; a process a rank."""
         path = Path(path)
-        write_atomically(path, json.dumps({"traceEvents": merged(self.traces)}))
+        write_atomically(path, json.dumps({"traceEvents": merge_events(self.traces)}))
         return path
 
     def straggler(self) -> Straggler | None:
         """The rank for which the others wait most often, if they do in any step."""
-        found = []
+        late_ranks = []
         for _, step in self.parts.groupby("step"):
             first = step.loc[step["waiting"].idxmin()]
             others = step[step["rank"] != first["rank"]]
-            apart = others["waiting"].min() - first["waiting"]  # nan for a rank alone
-            if apart > LATE * step["seconds"].max():
-                more = {cause: first[cause] - others[cause].median() for cause in CAUSES}
-                found.append((int(first["rank"]), max(more, key=lambda cause: more[cause])))
-        if not found:
+            lag = others["waiting"].min() - first["waiting"]  # nan for a rank alone
+            if lag > MIN_LAG * step["seconds"].max():
+                excess = {cause: first[cause] - others[cause].median() for cause in CAUSES}
+                late_ranks.append(
+                    (int(first["rank"]), max(excess, key=lambda cause: excess[cause]))
+                )
+        if not late_ranks:
             return None
-        ranks = [rank for rank, _ in found]
+        ranks = [rank for rank, _ in late_ranks]
         most = max(set(ranks), key=ranks.count)
-        causes = [cause for rank, cause in found if rank == most]
+        causes = [cause for rank, cause in late_ranks if rank == most]
         steps = self.parts["step"].nunique()
         return Straggler(most, len(causes), steps, max(set(causes), key=causes.count))
 
-    def in_a_sentence(self) -> str:
+    def describe(self) -> str:
         """The share of exposed communication in a step, and who is late."""
         mean = self.parts.mean(numeric_only=True)
         exposed = f"{mean['exposed'] / mean['seconds']:.0%} of a step is exposed communication"
@@ -91,16 +93,16 @@ class Timeline:
         of = f"{late.steps} of {late.of} steps"
         return f"{exposed}; rank {late.rank} is late in {of} ({CAUSES[late.cause]})."
 
-    __repr__ = in_a_sentence
+    __repr__ = describe
 
-    @figures.drawn
+    @figures.house_style
     def bars(self) -> "figures.Picture":
         """A bar a rank: the parts of a step, as a mean over the steps."""
         table = self.parts.groupby("rank")[list(PARTS)].mean() * 1e3
         table.index = [f"rank {rank}" for rank in table.index]
         return figures.bars(table, "milliseconds of a step", "Where a step went")
 
-    @figures.drawn
+    @figures.house_style
     def lanes(self, step: int = 1, last: int | None = None) -> "figures.Picture":
         """One step, or all up to `last`: what each rank computes, and below it what it sends.
 
@@ -108,31 +110,33 @@ class Timeline:
         WorkbookError for a step that is not in `parts`.
         """
         known, last = self.parts["step"].unique(), last or step
-        for one in (step, last):
-            if one not in known:
-                raise WorkbookError(f"There is no step {one}: the timeline has 1 to {max(known)}.")
+        for number in (step, last):
+            if number not in known:
+                raise WorkbookError(
+                    f"There is no step {number}: the timeline has 1 to {max(known)}."
+                )
         rows, ends = [], {}
         of_ranks = [bounds(trace) for trace in self.traces]
-        begun = min(steps[step - 1][0] for steps in of_ranks)
+        origin = min(steps[step - 1][0] for steps in of_ranks)
         for trace, waits, steps in zip(self.traces, waits_of(self.traces), of_ranks, strict=True):
             start, end = steps[step - 1][0], steps[last - 1][1]
             spans = spans_of_step(trace, waits, start, end)
             for lane, parts in LANES.items():
                 rows += [
-                    (f"rank {trace.rank}{lane}", part, *((one - begun) * 1e3 for one in span))
+                    (f"rank {trace.rank}{lane}", part, *((time - origin) * 1e3 for time in span))
                     for part in parts
                     for span in joined(spans[part], GAP * (end - start))
                 ]
             calls = trace.calls[(trace.calls[:, 1] > start) & (trace.calls[:, 1] < end), 1]
-            ends[f"rank {trace.rank}, network"] = (calls - begun) * 1e3
+            ends[f"rank {trace.rank}, network"] = (calls - origin) * 1e3
         events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
         about = f"Step {step}" if last == step else f"Steps {step} to {last}"
         picture = figures.lanes(events, "milliseconds", f"{about} of each rank")
         for row, lane in enumerate(events["lane"].unique()):
             picture.axes.vlines(ends.get(lane, []), row - 0.4, row + 0.4, color="white", lw=1)
-        for one in range(step, last):
-            over = (max(steps[one - 1][1] for steps in of_ranks) - begun) * 1e3
-            picture.axes.axvline(over, color=INK, linestyle="dashed", linewidth=1)
+        for number in range(step, last):
+            end = (max(steps[number - 1][1] for steps in of_ranks) - origin) * 1e3
+            picture.axes.axvline(end, color=INK, linestyle="dashed", linewidth=1)
         return picture
 
 
@@ -185,13 +189,15 @@ def joined(spans: Any, gap: float) -> Any:
     return union(spans + more) - more
 
 
-def merged(traces: Sequence[Trace]) -> list[dict]:
+def merge_events(traces: Sequence[Trace]) -> list[dict]:
     """The events of all ranks, a process each."""
     events: list[dict] = []
     for trace in traces:
-        named = {"name": "process_name", "ph": "M", "pid": trace.rank}
-        events.append(named | {"args": {"name": f"rank {trace.rank}"}})
-        events.append({**named, "name": "process_sort_index", "args": {"sort_index": trace.rank}})
+        metadata = {"name": "process_name", "ph": "M", "pid": trace.rank}
+        events.append(metadata | {"args": {"name": f"rank {trace.rank}"}})
+        events.append(
+            {**metadata, "name": "process_sort_index", "args": {"sort_index": trace.rank}}
+        )
         for event in trace.events:
             if event.get("name") in ("process_name", "process_labels", "process_sort_index"):
                 continue

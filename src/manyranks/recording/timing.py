@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterable, Mapping
 import pandas as pd
 import torch
 
-MEASURED = ("round", "seconds")  # every other column of a timings table describes the case
+# Every other column of a timings table describes the case.
+MEASUREMENT_COLUMNS = ("round", "seconds")
 
 
 def time_step(
@@ -59,15 +60,15 @@ def compare(
     names = list(candidates)
     rows, start, longest = [], time.perf_counter(), 0.0
     for number in range(1 - warm_up, rounds + 1):
-        begun = time.perf_counter()
-        if number > 1 and begun - start + longest > budget:
+        round_start = time.perf_counter()
+        if number > 1 and round_start - start + longest > budget:
             break
         turn = (number - 1) % len(names)
         for name in names[turn:] + names[:turn]:
-            timed = candidates[name]()
-            seconds = timed if isinstance(timed, Iterable) else [timed]
-            rows += [(name, number, float(one)) for one in seconds if number > 0]
-        longest = max(longest, time.perf_counter() - begun)
+            timing = candidates[name]()
+            seconds = timing if isinstance(timing, Iterable) else [timing]
+            rows += [(name, number, float(value)) for value in seconds if number > 0]
+        longest = max(longest, time.perf_counter() - round_start)
     return pd.DataFrame(rows, columns=["candidate", "round", "seconds"])
 
 
@@ -111,8 +112,8 @@ def _seconds(step: Callable[[], object], device: torch.device | str | None) -> f
 
 def _keys(frame: pd.DataFrame) -> list[str]:
     one_machine = "machine" in frame and frame["machine"].nunique() == 1  # then it tells nothing
-    left_out = {*MEASURED, "machine"} if one_machine else set(MEASURED)
-    return [column for column in frame.columns if column not in left_out]
+    excluded = {*MEASUREMENT_COLUMNS, "machine"} if one_machine else set(MEASUREMENT_COLUMNS)
+    return [column for column in frame.columns if column not in excluded]
 
 
 def _quartiles(frame: pd.DataFrame, keys: list[str], value: str) -> pd.DataFrame:
@@ -129,5 +130,5 @@ def _of_baseline(table: pd.DataFrame, keys: list[str], baseline: str, value: str
         raise ValueError(f"{baseline!r} is none of {', '.join(table['candidate'].unique())}.")
     if not same:
         return pd.Series(reference[value].iloc[0], index=table.index)
-    found = table[same].merge(reference[[*same, value]], on=same, how="left")
-    return found[value].set_axis(table.index)
+    baselines = table[same].merge(reference[[*same, value]], on=same, how="left")
+    return baselines[value].set_axis(table.index)

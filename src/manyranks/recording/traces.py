@@ -57,15 +57,15 @@ def read_traces(paths: Iterable[str | os.PathLike]) -> list[Trace]:
     As torch.profiler's `export_chrome_trace` writes them, also compressed (.gz). Raises
     WorkbookError, naming the file, for what is no such trace, too large, or of a rank twice.
     """
-    found = sorted((read_trace(Path(path)) for path in paths), key=lambda trace: trace.rank)
-    ranks = [trace.rank for trace in found]
-    if not found:
+    traces = sorted((read_trace(Path(path)) for path in paths), key=lambda trace: trace.rank)
+    ranks = [trace.rank for trace in traces]
+    if not traces:
         raise WorkbookError("There is no trace. Name a file of each rank.")
-    if twice := [str(rank) for rank in dict.fromkeys(ranks) if ranks.count(rank) > 1]:
+    if duplicates := [str(rank) for rank in dict.fromkeys(ranks) if ranks.count(rank) > 1]:
         raise WorkbookError(
-            f"Rank {', '.join(twice)} has several traces. Take one of each rank, of one run."
+            f"Rank {', '.join(duplicates)} has several traces. Take one of each rank, of one run."
         )
-    return on_one_clock(found)
+    return on_one_clock(traces)
 
 
 def read_trace(path: Path) -> Trace:
@@ -86,14 +86,14 @@ def read_trace(path: Path) -> Trace:
             f"{path} is no trace of torch.profiler: {type(error).__name__}. "
             "`export_chrome_trace` writes one when the profiler has stopped."
         ) from error
-    known = content.get("distributedInfo") or {}
-    if "rank" not in known:
+    info = content.get("distributedInfo") or {}
+    if "rank" not in info:
         raise WorkbookError(
             f"{path} does not say of which rank it is. "
             "Start the profiler after `init_process_group`."
         )
     base = content.get("baseTimeNanoseconds", 0) / 1e9
-    return trace_of(known["rank"], events, base, content.get("host_name", ""))
+    return trace_of(info["rank"], events, base, content.get("host_name", ""))
 
 
 def trace_of(rank: int, events: list[dict], base: float = 0.0, host: str = "") -> Trace:
@@ -102,12 +102,12 @@ def trace_of(rank: int, events: list[dict], base: float = 0.0, host: str = "") -
     kernels = [event for event in spans if event.get("cat") == "kernel"]
     loading = [event for event in spans if LOADER.match(event["name"])]
     if kernels:
-        calls = sent = [event for event in kernels if NCCL.match(event["name"])]
+        calls = communication = [event for event in kernels if NCCL.match(event["name"])]
         compute = [event for event in kernels if not NCCL.match(event["name"])]
     else:
-        sent = [event for event in spans if GLOO.match(event["name"])]
-        emulated = [event for event in sent if event["name"].startswith("network:")]
-        calls = emulated or sent
+        communication = [event for event in spans if GLOO.match(event["name"])]
+        emulated = [event for event in communication if event["name"].startswith("network:")]
+        calls = emulated or communication
         compute = [event for event in spans if event["name"].startswith("aten::")]
     calls.sort(key=lambda event: event["ts"])
     steps: list[dict] = []
@@ -121,7 +121,7 @@ def trace_of(rank: int, events: list[dict], base: float = 0.0, host: str = "") -
         rank,
         union(seconds(compute, base)),
         union(seconds(loading, base)),
-        union(seconds(sent, base)),
+        union(seconds(communication, base)),
         seconds(calls, base),
         [op_of(event["name"]) for event in calls],
         seconds(steps, base),
@@ -132,8 +132,8 @@ def trace_of(rank: int, events: list[dict], base: float = 0.0, host: str = "") -
 
 def op_of(name: str) -> str:
     """The kind of call of a span of gloo or a kernel of NCCL, in lower case."""
-    found = GLOO.match(name) or NCCL.match(name)
-    return next(filter(None, found.groups()), "").lower() if found else ""
+    match = GLOO.match(name) or NCCL.match(name)
+    return next(filter(None, match.groups()), "").lower() if match else ""
 
 
 def seconds(events: list[dict], base: float) -> Spans:
@@ -152,13 +152,13 @@ def on_one_clock(traces: list[Trace]) -> list[Trace]:
     for trace in traces[1:]:
         if trace.host == first.host or trace.ops != first.ops or not trace.ops:
             continue
-        apart = float(numpy.median(trace.calls[:, 1] - first.calls[:, 1]))
+        clock_offset = float(numpy.median(trace.calls[:, 1] - first.calls[:, 1]))
         parts = (trace.compute, trace.loading, trace.communication, trace.calls, trace.steps)
         for spans in parts:
-            spans -= apart
+            spans -= clock_offset
         for event in trace.events:
             if "ts" in event:
-                event["ts"] -= apart * 1e6
+                event["ts"] -= clock_offset * 1e6
     return traces
 
 
@@ -180,7 +180,7 @@ def parts_of_steps(traces: Sequence[Trace]) -> pd.DataFrame:
             row = {"step": step, "rank": trace.rank, "seconds": end - start}
             row |= {part: length(spans[part]) for part in PARTS[:-1]}
             row["other"] = row["seconds"] - sum(row[part] for part in PARTS[:-1])
-            row["communication"] = length(within(trace.communication, start, end))
+            row["communication"] = length(clip(trace.communication, start, end))
             exposed = row["exposed"] + row["waiting"]
             row["hidden"] = 1 - exposed / row["communication"] if row["communication"] else math.nan
             rows.append(row)
@@ -191,17 +191,17 @@ def parts_of_steps(traces: Sequence[Trace]) -> pd.DataFrame:
 
 def spans_of_step(trace: Trace, waits: Spans, start: float, end: float) -> dict[str, Spans]:
     """The spans of each of PARTS but `other`, and of `hidden` communication, between two times."""
-    compute = within(trace.compute, start, end)
-    loading = without(within(trace.loading, start, end), compute)
-    calls = within(trace.communication, start, end)
-    alone = without(without(calls, compute), loading)
-    waiting = overlap(alone, waits)
+    compute = clip(trace.compute, start, end)
+    loading = difference(clip(trace.loading, start, end), compute)
+    calls = clip(trace.communication, start, end)
+    alone = difference(difference(calls, compute), loading)
+    waiting = intersection(alone, waits)
     return {
         "compute": compute,
         "loading": loading,
-        "exposed": without(alone, waiting),
+        "exposed": difference(alone, waiting),
         "waiting": waiting,
-        "hidden": without(calls, alone),
+        "hidden": difference(calls, alone),
     }
 
 
@@ -240,27 +240,27 @@ def union(spans: Spans) -> Spans:
     return numpy.array(joined, dtype=float).reshape(-1, 2)
 
 
-def within(spans: Spans, start: float, end: float) -> Spans:
+def clip(spans: Spans, start: float, end: float) -> Spans:
     """The part of these spans that lies between the two times."""
     cut = numpy.clip(spans, start, end)
     return cut[cut[:, 1] > cut[:, 0]]
 
 
-def without(spans: Spans, others: Spans) -> Spans:
+def difference(spans: Spans, others: Spans) -> Spans:
     """The part of `spans` in which no other is; both without overlaps of their own."""
-    left = []
+    pieces = []
     for start, end in spans:
-        for other_start, other_end in within(others, start, end):
-            left.append((start, other_start))
+        for other_start, other_end in clip(others, start, end):
+            pieces.append((start, other_start))
             start = other_end
-        left.append((start, end))
-    cut = numpy.array(left, dtype=float).reshape(-1, 2)
+        pieces.append((start, end))
+    cut = numpy.array(pieces, dtype=float).reshape(-1, 2)
     return cut[cut[:, 1] > cut[:, 0]]
 
 
-def overlap(spans: Spans, others: Spans) -> Spans:
+def intersection(spans: Spans, others: Spans) -> Spans:
     """The part of `spans` in which others are, too."""
-    return without(spans, without(spans, others))
+    return difference(spans, difference(spans, others))
 
 
 def length(spans: Spans) -> float:

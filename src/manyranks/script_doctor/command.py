@@ -30,10 +30,10 @@ def doctor(
     What it writes goes to a folder that is thrown away. The exit code
     is 1 if something is wrong or likely to be, 2 if it cannot be run.
     """
-    from manyranks.script_doctor.diagnosis import doctor as look_at
+    from manyranks.script_doctor.diagnosis import doctor as run_doctor
 
     with plain_errors():
-        found = look_at(
+        report = run_doctor(
             *script,
             ranks=ranks,
             batches=batches,
@@ -43,5 +43,5 @@ def doctor(
             network=network,
             timeout=timeout,
         )
-    typer.echo(json.dumps(found.as_dict(), indent=2) if as_json else str(found))
-    raise typer.Exit(found.exit_code)
+    typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
+    raise typer.Exit(report.exit_code)

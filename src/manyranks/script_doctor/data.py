@@ -20,10 +20,10 @@ from torch.utils.data import (
 from torch.utils.data._utils import fetch
 
 from manyranks.script_doctor.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
-from manyranks.script_doctor.patches import Patches, unseen
+from manyranks.script_doctor.patches import Patches, hide_from_observers
 from manyranks.script_doctor.training import TrainingObserver, torch_state
 
-FETCHES = 6  # that are looked at in each process
+MAX_FETCHES = 6  # that are looked at in each process
 GENERATORS = (numpy.random.Generator, numpy.random.RandomState, random.Random, torch.Generator)
 
 
@@ -34,12 +34,12 @@ class LoaderObserver:
         self.notes, self.training = notes, training
         self.batches, self.passes = batches, passes
         self.numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-        self.made_at: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-        self.begun: dict[int, int] = {}  # passes over each loader
-        self.whole: dict[int, int] = {}  # those that gave more than the first batch
-        self.fetched: dict[int, int] = {}  # fetches of each process
+        self.creation_lines: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self.pass_counts: dict[int, int] = {}  # passes over each loader
+        self.full_passes: dict[int, int] = {}  # those that gave more than the first batch
+        self.fetch_counts: dict[int, int] = {}  # fetches of each process
 
-    def watch(self, patches: Patches) -> None:
+    def install(self, patches: Patches) -> None:
         """Put the observers in place."""
         patches.replace(DataLoader, "__init__", self._make)
         patches.replace(DataLoader, "__iter__", self._iterate)
@@ -48,26 +48,26 @@ class LoaderObserver:
 
     def _make(self, init: Callable, loader: DataLoader, *args: Any, **kwargs: Any) -> None:
         init(loader, *args, **kwargs)
-        self.made_at.setdefault(loader, lines())
+        self.creation_lines.setdefault(loader, lines())
 
     def _iterate(self, iterate: Callable, loader: DataLoader) -> "TruncatedIterator":
         number = self.numbers.setdefault(loader, len(self.numbers))
-        done = self.begun[number] = self.begun.get(number, 0) + 1
-        if self.whole.get(number, 0) >= self.passes and self.training.taken:
+        pass_number = self.pass_counts[number] = self.pass_counts.get(number, 0) + 1
+        if self.full_passes.get(number, 0) >= self.passes and self.training.step_count:
             self.training.leave()
-        self._note_pass(loader, number, done)
-        return TruncatedIterator(iterate(loader), self, number, done)
+        self._note_pass(loader, number, pass_number)
+        return TruncatedIterator(iterate(loader), self, number, pass_number)
 
-    @unseen
-    def _note_pass(self, loader: DataLoader, number: int, done: int) -> None:
+    @hide_from_observers
+    def _note_pass(self, loader: DataLoader, number: int, pass_number: int) -> None:
         sampler, dataset = loader.sampler, loader.dataset
         fact = {
             "loader": number,
-            "pass": done,
+            "pass": pass_number,
             "sampler": type(sampler).__name__,
             "workers": loader.num_workers,
             "batch": loader.batch_size,
-            "made": self.made_at.get(loader, []),
+            "made": self.creation_lines.get(loader, []),
             "own_batches": type(loader.batch_sampler).__name__ not in ("BatchSampler", "NoneType"),
         }
         if isinstance(sampler, DistributedSampler):
@@ -75,55 +75,55 @@ class LoaderObserver:
             fact["distributed"] = {name: getattr(sampler, name) for name in names}
         if not isinstance(dataset, IterableDataset) and hasattr(dataset, "__len__"):
             fact["length"] = len(dataset)
-            if done == 1 and isinstance(dataset, Subset):
+            if pass_number == 1 and isinstance(dataset, Subset):
                 fact["whole"] = first_item(dataset.dataset)
-            if done == 1:
+            if pass_number == 1:
                 fact["first"] = first_item(dataset)
         self.notes.write("pass", **fact, lines=lines())
 
     # Random numbers
 
     def _fetch(self, get: Callable, fetcher: Any, indices: Any) -> Any:
-        done = self.fetched[os.getpid()] = self.fetched.get(os.getpid(), 0) + 1
-        if done > FETCHES:
+        count = self.fetch_counts[os.getpid()] = self.fetch_counts.get(os.getpid(), 0) + 1
+        if count > MAX_FETCHES:
             return get(fetcher, indices)
         before = random_states(fetcher.dataset)
         batch = get(fetcher, indices)
         after = random_states(fetcher.dataset)
-        drawn = {name: state for name, state in before.items() if after.get(name) != state}
-        if drawn:
+        changed_states = {name: state for name, state in before.items() if after.get(name) != state}
+        if changed_states:
             info = get_worker_info()
             who = {"worker": info.id} if info else {}
-            self.notes.write("drawn", states=drawn, at=line_of(fetcher.dataset), **who)
+            self.notes.write("drawn", states=changed_states, at=line_of(fetcher.dataset), **who)
         return batch
 
 
 class TruncatedIterator:
     """The iterator of a loader, which ends after some batches."""
 
-    def __init__(self, iterator: Any, data: LoaderObserver, loader: int, done: int):
+    def __init__(self, iterator: Any, data: LoaderObserver, loader: int, pass_number: int):
         self.iterator, self.data = iterator, data
-        self.loader, self.done, self.given = loader, done, 0
+        self.loader, self.pass_number, self.batch_count = loader, pass_number, 0
 
     def __iter__(self) -> "TruncatedIterator":
         return self
 
     def __next__(self) -> Any:
-        if self.given >= self.data.batches:
+        if self.batch_count >= self.data.batches:
             self.iterator = None  # ends its workers
             raise StopIteration
         batch = next(self.iterator)
-        self.given += 1
-        if self.given == 2:
-            self.data.whole[self.loader] = self.data.whole.get(self.loader, 0) + 1
+        self.batch_count += 1
+        if self.batch_count == 2:
+            self.data.full_passes[self.loader] = self.data.full_passes.get(self.loader, 0) + 1
         self._note(batch)
         return batch
 
-    @unseen
+    @hide_from_observers
     def _note(self, batch: Any) -> None:
         first = next(iter(tensors_in(batch)), None)
         size = first.shape[0] if first is not None and first.dim() else None
-        about = {"loader": self.loader, "pass": self.done}
+        about = {"loader": self.loader, "pass": self.pass_number}
         self.data.notes.write("batch", **about, size=size, rows=row_hashes(batch))
 
     def __len__(self) -> int:
@@ -142,11 +142,11 @@ def random_states(dataset: Any) -> dict[str, int]:
         "numpy": hash_state(numpy.random.get_state()),
         "random": hash_state(random.getstate()),
     }
-    held = getattr(dataset, "__dict__", {})
-    for name, one in held.items():
-        if isinstance(one, GENERATORS):
-            states[f"self.{name}"] = hash_state(one)
-    inner = held.get("dataset")
+    attributes = getattr(dataset, "__dict__", {})
+    for name, value in attributes.items():
+        if isinstance(value, GENERATORS):
+            states[f"self.{name}"] = hash_state(value)
+    inner = attributes.get("dataset")
     return states | (random_states(inner) if hasattr(inner, "__getitem__") else {})
 
 
@@ -163,7 +163,7 @@ def first_item(dataset: Any) -> int | None:
     """A check sum of its first row; None if it is drawn by chance, or if asking may disturb it."""
     if any(name.startswith("self.") for name in random_states(dataset)):
         return None
-    kept = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
+    states = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
     try:
         before = random_states(dataset)
         row = [hash_of(tensor) for tensor in tensors_in([dataset[0]])]
@@ -172,9 +172,9 @@ def first_item(dataset: Any) -> int | None:
     except Exception:  # whatever its own code raises: then its pass will, too
         return None
     finally:
-        torch.set_rng_state(kept[0])
-        numpy.random.set_state(kept[1])
-        random.setstate(kept[2])
+        torch.set_rng_state(states[0])
+        numpy.random.set_state(states[1])
+        random.setstate(states[2])
 
 
 def line_of(dataset: Any) -> list[str]:

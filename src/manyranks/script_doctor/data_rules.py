@@ -9,8 +9,8 @@ from manyranks.script_doctor.facts import (
     Facts,
     Finding,
     equal,
-    in_counts,
     lines_of,
+    share_in_words,
 )
 
 SAMPLERS = "04_samplers"
@@ -20,21 +20,23 @@ MIN_EQUAL_SHARE = 0.9  # of the forward passes
 def same_rows(facts: Facts) -> Iterator[Finding]:
     """The same input on all ranks, or the same data set."""
     for model in sorted({f["model"] for f in facts.of_any_rank("forward") if f["trains"]}):
-        forwards = facts.beside("forward", model=model, trains=True)
-        seen = [f for f in forwards if f[0]["input"] is not None]
-        if not seen or (seen[0][0]["sharded"] and not seen[0][0]["type"].startswith("FSDP")):
+        forwards = facts.on_all_ranks("forward", model=model, trains=True)
+        with_input = [f for f in forwards if f[0]["input"] is not None]
+        if not with_input or (
+            with_input[0][0]["sharded"] and not with_input[0][0]["type"].startswith("FSDP")
+        ):
             continue
-        same = [f for f in seen if equal([one["input"] for one in f])]
-        if len(seen) > 1 and len(same) >= MIN_EQUAL_SHARE * len(seen):
+        same = [f for f in with_input if equal([fact["input"] for fact in f])]
+        if len(with_input) > 1 and len(same) >= MIN_EQUAL_SHARE * len(with_input):
             passes = facts.passes(trained=True)
             yield Finding(
                 "same-rows",
                 WRONG,
                 f"All {facts.ranks} ranks computed with the same rows in "
-                f"{in_counts(len(same), len(seen), 'forward passes')}.",
+                f"{share_in_words(len(same), len(with_input), 'forward passes')}.",
                 "The ranks repeat each other's work: give each its own rows, by a "
                 "DistributedSampler, or by a random state of its own.",
-                lines_of(seen[0][0]) + (lines_of(passes[0][0], key="made") if passes else ()),
+                lines_of(with_input[0][0]) + (lines_of(passes[0][0], key="made") if passes else ()),
                 SAMPLERS,
             )
             return
@@ -43,19 +45,19 @@ def same_rows(facts: Facts) -> Iterator[Finding]:
 
 def whole_data_sets(facts: Facts) -> Iterator[Finding]:
     """Each rank goes through all rows, in an order of its own."""
-    for begun in facts.passes(trained=True):
-        first = [f.get("first") for f in begun]
-        if begun[0]["own_batches"] or first[0] is None or not equal(first):
+    for passes in facts.passes(trained=True):
+        first = [f.get("first") for f in passes]
+        if passes[0]["own_batches"] or first[0] is None or not equal(first):
             continue
-        plain = begun[0]["sampler"] in ("RandomSampler", "SequentialSampler")
-        if plain and equal([f.get("length") for f in begun]):
+        plain = passes[0]["sampler"] in ("RandomSampler", "SequentialSampler")
+        if plain and equal([f.get("length") for f in passes]):
             yield Finding(
                 "same-rows",
                 LIKELY,
-                f"Each of the {facts.ranks} ranks reads all {begun[0]['length']} rows, in an order "
-                f"of its own: the sampler is a {begun[0]['sampler']}.",
+                f"Each of the {facts.ranks} ranks reads all {passes[0]['length']} rows, "
+                f"in an order of its own: the sampler is a {passes[0]['sampler']}.",
                 "Each epoch repeats them: a DistributedSampler deals them out.",
-                lines_of(begun[0], key="made") + lines_of(begun[0]),
+                lines_of(passes[0], key="made") + lines_of(passes[0]),
                 SAMPLERS,
             )
             return
@@ -63,34 +65,38 @@ def whole_data_sets(facts: Facts) -> Iterator[Finding]:
 
 def samplers(facts: Facts) -> Iterator[Finding]:
     """Samplers whose arguments do not fit together, and epochs that nobody tells them."""
-    begun = [one for one in facts.beside("pass") if one[0].get("distributed")]
-    for one in begun:
-        given = [f["distributed"] for f in one if f.get("distributed")]
-        if len(given) < len(one):
+    distributed_passes = [
+        of_ranks for of_ranks in facts.on_all_ranks("pass") if of_ranks[0].get("distributed")
+    ]
+    for of_ranks in distributed_passes:
+        arguments = [f["distributed"] for f in of_ranks if f.get("distributed")]
+        if len(arguments) < len(of_ranks):
             continue
         differing = [
             name
             for name in ("seed", "shuffle", "num_replicas", "epoch")
-            if not equal([g[name] for g in given])
+            if not equal([g[name] for g in arguments])
         ]
-        shared = len({g["rank"] for g in given}) < len(given)
+        shared = len({g["rank"] for g in arguments}) < len(arguments)
         if differing or shared:
             name = differing[0] if differing else "rank"
-            values = " and ".join(str(g[name]) for g in given[:2])
+            values = " and ".join(str(g[name]) for g in arguments[:2])
             yield Finding(
                 "sampler-differs-by-rank",
                 WRONG,
                 f"The samplers of the ranks were given {name}={values}.",
                 "Shares are disjoint only if all ranks shuffle alike, each with its own rank.",
-                lines_of(one[0], key="made") + lines_of(one[0]),
+                lines_of(of_ranks[0], key="made") + lines_of(of_ranks[0]),
                 SAMPLERS,
             )
             break
-    yield from other_rows(facts, begun)
-    trained = [one[0] for one in facts.passes(trained=True) if one[0].get("distributed")]
-    for number in sorted({one["loader"] for one in trained}):
-        passes = [one for one in trained if one["loader"] == number]
-        epochs = [one["distributed"]["epoch"] for one in passes]
+    yield from other_rows(facts, distributed_passes)
+    trained_passes = [
+        of_ranks[0] for of_ranks in facts.passes(trained=True) if of_ranks[0].get("distributed")
+    ]
+    for number in sorted({fact["loader"] for fact in trained_passes}):
+        passes = [fact for fact in trained_passes if fact["loader"] == number]
+        epochs = [fact["distributed"]["epoch"] for fact in passes]
         if len(passes) > 1 and passes[0]["distributed"]["shuffle"] and equal(epochs):
             yield Finding(
                 "no-set-epoch",
@@ -103,12 +109,12 @@ def samplers(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def other_rows(facts: Facts, begun: list[tuple[dict, ...]]) -> Iterator[Finding]:
+def other_rows(facts: Facts, distributed_passes: list[tuple[dict, ...]]) -> Iterator[Finding]:
     """Rows that no rank reads, and data sets that are not the same on all ranks."""
-    for one in begun:
-        lines = lines_of(one[0], key="made") + lines_of(one[0])
-        replicas = one[0]["distributed"]["num_replicas"]
-        first = [f.get("first") for f in one]
+    for of_ranks in distributed_passes:
+        lines = lines_of(of_ranks[0], key="made") + lines_of(of_ranks[0])
+        replicas = of_ranks[0]["distributed"]["num_replicas"]
+        first = [f.get("first") for f in of_ranks]
         if replicas > facts.ranks:
             yield Finding(
                 "rows-never-read",
@@ -120,13 +126,13 @@ def other_rows(facts: Facts, begun: list[tuple[dict, ...]]) -> Iterator[Finding]
             )
             return
         if None not in first and not equal(first):
-            whole = [f.get("whole") for f in one]
-            split = whole[0] is not None and equal(whole)
+            whole = [f.get("whole") for f in of_ranks]
+            is_split = whole[0] is not None and equal(whole)
             yield Finding(
                 "data-sets-differ",
-                LIKELY if split else NOTE,  # rows that a toy makes up may be anything
+                LIKELY if is_split else NOTE,  # rows that a toy makes up may be anything
                 "The first row of the data set that the sampler divides is not the same on all "
-                + ("ranks, though all have split the same rows." if split else "ranks."),
+                + ("ranks, though all have split the same rows." if is_split else "ranks."),
                 "Shares of different data sets overlap, and rows held out on one rank are trained "
                 "on by another: split and shuffle by one seed on all ranks.",
                 lines,
@@ -138,23 +144,23 @@ def other_rows(facts: Facts, begun: list[tuple[dict, ...]]) -> Iterator[Finding]
 def evaluation(facts: Facts) -> Iterator[Finding]:
     """Metrics over rows that count twice, or over shares of unequal size."""
     comms = facts.of_each_rank("comm")[0]
-    for begun in facts.passes(trained=False):
-        sampler = begun[0].get("distributed")
-        after = after_pass(facts, begun[0])
+    for passes in facts.passes(trained=False):
+        sampler = passes[0].get("distributed")
+        after = after_pass(facts, passes[0])
         gathers = [f for f in comms if f["by"] == "hand" and "gather" in f["op"]]
-        extra = sampler["total_size"] - begun[0].get("length", 0) if sampler else 0
+        extra = sampler["total_size"] - passes[0].get("length", 0) if sampler else 0
         if sampler and extra > 0 and not gathers:
             yield Finding(
                 "evaluation-counts-padding",
                 LIKELY,
-                f"The sampler made {begun[0]['length']} rows into {sampler['total_size']} for the "
+                f"The sampler made {passes[0]['length']} rows into {sampler['total_size']} for the "
                 f"evaluation, so that all ranks have as many: {extra} count twice.",
                 "Divide the rows without padding, or leave the last ones out after gathering.",
-                lines_of(begun[0]) + lines_of(begun[0], key="made"),
+                lines_of(passes[0]) + lines_of(passes[0], key="made"),
                 SAMPLERS,
             )
             return
-        sizes = [rows_of(facts, rank, f) for rank, f in enumerate(begun)]
+        sizes = [rows_of(facts, rank, f) for rank, f in enumerate(passes)]
         scalars = [f for f in after if f["kind"] == "comm" and f["value"] is not None]
         fractions = [f for f in scalars if f["value"] != int(f["value"])]
         if not equal(sizes) and len(scalars) == len(fractions) == 1:
@@ -170,35 +176,37 @@ def evaluation(facts: Facts) -> Iterator[Finding]:
             return
 
 
-def after_pass(facts: Facts, begun: dict) -> list[dict]:
+def after_pass(facts: Facts, pass_fact: dict) -> list[dict]:
     """What rank 0 did from this pass to the next training."""
-    found = []
-    for fact in facts.between(0, begun, None):
+    facts_after = []
+    for fact in facts.between(0, pass_fact, None):
         if fact["kind"] == "step" or (fact["kind"] == "forward" and fact["trains"]):
             break
-        found.append(fact)
-    return [f for f in found if f["kind"] != "comm" or (f["by"] == "hand" and "reduce" in f["op"])]
+        facts_after.append(fact)
+    return [
+        f for f in facts_after if f["kind"] != "comm" or (f["by"] == "hand" and "reduce" in f["op"])
+    ]
 
 
-def rows_of(facts: Facts, rank: int, begun: dict) -> int:
+def rows_of(facts: Facts, rank: int, pass_fact: dict) -> int:
     """How many rows a rank read in this pass."""
-    same = {"loader": begun["loader"], "pass": begun["pass"]}
-    batches = [f for f in facts.of_each_rank("batch")[rank] if same.items() <= f.items()]
+    key = {"loader": pass_fact["loader"], "pass": pass_fact["pass"]}
+    batches = [f for f in facts.of_each_rank("batch")[rank] if key.items() <= f.items()]
     return sum(f["size"] or 0 for f in batches)
 
 
 def targets(facts: Facts) -> Iterator[Finding]:
     """A mean over each rank's own number of targets."""
-    seen = facts.beside("targets", grad=True, reduction="mean")
-    apart = [f for f in seen if not equal([one["counted"] for one in f])]
-    ignored = [f for f in apart if any(one["counted"] < one["of"] for one in f)]
-    if ignored and len(apart) > len(seen) / 2:
+    losses = facts.on_all_ranks("targets", grad=True, reduction="mean")
+    unequal = [f for f in losses if not equal([fact["counted"] for fact in f])]
+    ignored = [f for f in unequal if any(fact["counted"] < fact["of"] for fact in f)]
+    if ignored and len(unequal) > len(losses) / 2:
         counts = " and ".join(str(f["counted"]) for f in ignored[0][:2])
         yield Finding(
             "mean-of-unequal-batches",
             LIKELY,
-            f"In {in_counts(len(apart), len(seen), 'batches')} the ranks take the mean over "
-            f"numbers of targets of their own ({counts}).",
+            f"In {share_in_words(len(unequal), len(losses), 'batches')} the ranks take the mean "
+            f"over numbers of targets of their own ({counts}).",
             "DDP's mean of their means weighs targets unequally: sum the loss, and divide by the "
             "count of all ranks.",
             lines_of(ignored[0][0]),
@@ -208,54 +216,54 @@ def targets(facts: Facts) -> Iterator[Finding]:
 
 def draws(facts: Facts) -> Iterator[Finding]:
     """The same random numbers on all ranks, or in all workers."""
-    dropped = facts.beside("drew")
-    same = [f for f in dropped if equal([one["state"] for one in f])]
-    if len(dropped) > 1 and len(same) >= MIN_EQUAL_SHARE * len(dropped):
+    dropout = facts.on_all_ranks("drew")
+    same = [f for f in dropout if equal([fact["state"] for fact in f])]
+    if len(dropout) > 1 and len(same) >= MIN_EQUAL_SHARE * len(dropout):
         yield Finding(
             "equal-dropout",
             LIKELY,
-            f"In {in_counts(len(same), len(dropped), 'forward passes')} all ranks drew the same "
-            "random numbers in the model.",
+            f"In {share_in_words(len(same), len(dropout), 'forward passes')} all ranks drew the "
+            "same random numbers in the model.",
             "All drop the same units: seed each rank by its own number after the model is made.",
             lines_of(same[0][0]),
             SAMPLERS,
         )
-    loaded = facts.passes(trained=True)
-    made = lines_of(loaded[0][0], key="made") + lines_of(loaded[0][0]) if loaded else ()
-    yield from augmentation(facts, made)
-    yield from of_workers(facts, made)
+    passes = facts.passes(trained=True)
+    loader_lines = lines_of(passes[0][0], key="made") + lines_of(passes[0][0]) if passes else ()
+    yield from augmentation(facts, loader_lines)
+    yield from worker_seeds(facts, loader_lines)
 
 
-def augmentation(facts: Facts, made: tuple[str, ...]) -> Iterator[Finding]:
+def augmentation(facts: Facts, loader_lines: tuple[str, ...]) -> Iterator[Finding]:
     """Rows that are changed by the same random numbers on all ranks."""
-    drawn = facts.beside("drawn", worker=None)
-    for name in drawn[0][0]["states"] if drawn else ():
-        values = [[f["states"].get(name) for f in one] for one in drawn]
-        if len(values) > 1 and all(equal(one) and one[0] is not None for one in values):
+    draws = facts.on_all_ranks("drawn", worker=None)
+    for name in draws[0][0]["states"] if draws else ():
+        states = [[f["states"].get(name) for f in of_ranks] for of_ranks in draws]
+        if len(states) > 1 and all(equal(row) and row[0] is not None for row in states):
             yield Finding(
                 "equal-augmentation",
                 LIKELY,
                 f"All ranks drew the same random numbers ({name}) while they read their rows.",
                 "Augmentation repeats itself between the ranks: seed each by its own number.",
-                lines_of(drawn[0][0], key="at") + made,
+                lines_of(draws[0][0], key="at") + loader_lines,
                 SAMPLERS,
             )
             return
 
 
-def of_workers(facts: Facts, made: tuple[str, ...]) -> Iterator[Finding]:
+def worker_seeds(facts: Facts, loader_lines: tuple[str, ...]) -> Iterator[Finding]:
     """Workers of loaders that draw the same random numbers."""
     firsts: list[dict[int, dict]] = []
-    for drawn in facts.of_each_rank("drawn"):
+    for facts_of_rank in facts.of_each_rank("drawn"):
         first: dict[int, dict] = {}
-        for fact in drawn:
+        for fact in facts_of_rank:
             if "worker" in fact:
                 first.setdefault(fact["worker"], fact)
         firsts.append(first)
     if not all(firsts):
         return
-    some = next(iter(firsts[0].values()))
-    for name in some["states"]:
+    example = next(iter(firsts[0].values()))
+    for name in example["states"]:
         in_rank = [[f["states"].get(name) for f in first.values()] for first in firsts]
         across = [first[0]["states"].get(name) for first in firsts if 0 in first]
         inside = all(len(states) > 1 and equal(states) for states in in_rank)
@@ -267,7 +275,7 @@ def of_workers(facts: Facts, made: tuple[str, ...]) -> Iterator[Finding]:
                 f"{who} drew the same random numbers ({name}).",
                 "Augmentation repeats itself: seed from torch.initial_seed() in each worker, with "
                 "another base seed on each rank.",
-                lines_of(some, key="at") + made,
+                lines_of(example, key="at") + loader_lines,
                 SAMPLERS,
             )
             return

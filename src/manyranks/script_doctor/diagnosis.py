@@ -21,10 +21,12 @@ from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
 from manyranks.script_doctor.rules import evaluate_rules
 
-IDLE = 20.0  # seconds in which nothing happens until a script counts as hung
+IDLE_S = 20.0  # seconds in which nothing happens until a script counts as hung
 WIDTH = 96
 GPU = re.compile(r"(?i)\bnccl\b|\bcuda\b")
-AS_IF = "--as-if-gpus lets it compute on the CPU instead; what the ranks read and send is the same."
+GPU_ADVICE = (
+    "--as-if-gpus lets it compute on the CPU instead; what the ranks read and send is the same."
+)
 
 
 @dataclass
@@ -54,14 +56,14 @@ class DoctorReport:
 
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
-        found = [asdict(finding) for finding in self.findings]
-        kept = ("script", "ranks", "steps", "files", "looked_at", "not_seen", "stated", "ending")
-        return {name: getattr(self, name) for name in kept} | {"findings": found}
+        findings = [asdict(finding) for finding in self.findings]
+        names = ("script", "ranks", "steps", "files", "looked_at", "not_seen", "stated", "ending")
+        return {name: getattr(self, name) for name in names} | {"findings": findings}
 
     def __str__(self) -> str:
-        written = ", ".join(self.files[:5]) + ", …" * (len(self.files) > 5)
+        names = ", ".join(self.files[:5]) + (", …" if len(self.files) > 5 else "")
         parts = [
-            f"Files that it opened for writing went to a folder that is gone: {written}."
+            f"Files that it opened for writing went to a folder that is gone: {names}."
             if self.files
             else "It opened no file for writing.",
             f"{self.script} on {self.ranks} CPU ranks: {self.steps} steps were seen.",
@@ -124,7 +126,7 @@ def doctor(
         folder = Path(name)
         (folder / "facts").mkdir()
         observed = ObservedWorker(call.worker, folder, Extent(batches, passes, steps), as_if_gpus)
-        limits = HangLimits(idle=IDLE, processor=timeout, patience=timeout, polling=IDLE)
+        limits = HangLimits(idle=IDLE_S, processor=timeout, patience=timeout, polling=IDLE_S)
         output, ending, hung = io.StringIO(), "", False
         try:
             run_ranks(
@@ -138,7 +140,7 @@ def doctor(
         except (RankFailed, HangUndecided) as error:
             ending = error.explain()
             if not as_if_gpus and GPU.search(ending):
-                ending += "\n" + AS_IF
+                ending += "\n" + GPU_ADVICE
             hung = isinstance(error, RanksHung) or getattr(error, "returncode", None) is not None
         facts = Facts(read_notes(folder / "facts", ranks), text_of(call), usable_cores(), hung)
     if facts.of_any_rank("enough"):
@@ -165,35 +167,45 @@ def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "")
         facts.ranks,
         findings,
         files,
-        in_order(facts, findings),
-        not_seen(facts),
-        stated(facts),
+        passed_checks(facts, findings),
+        unreached_parts(facts),
+        facts_to_judge(facts),
         len(facts.of_each_rank("step")[0]),
         ending,
         printed,
     )
 
 
-def in_order(facts: Facts, findings: list[Finding]) -> list[str]:
+def passed_checks(facts: Facts, findings: list[Finding]) -> list[str]:
     """What was looked at without a finding."""
-    bad = {finding.rule for finding in findings if finding.level != NOTE}
+    failed_rules = {finding.rule for finding in findings if finding.level != NOTE}
     steps = [step for _, steps in facts.steps() for step in steps]
-    inputs = [one for one in facts.beside("forward", trains=True) if one[0]["input"] is not None]
-    said = []
+    inputs = [
+        facts_of_ranks
+        for facts_of_ranks in facts.on_all_ranks("forward", trains=True)
+        if facts_of_ranks[0]["input"] is not None
+    ]
+    sentences = []
     gradients = {"not-synchronised", "past-the-wrapper", "changed-after-ddp"}
-    if steps and equal_in(steps, "gradients") and not bad & gradients:
-        said.append(f"the ranks used equal gradients in {len(steps)} steps")
-    if steps and equal_in(steps, "weights") and "replicas-differ" not in bad:
-        said.append(f"their weights were equal before {len(steps)} steps")
-    if inputs and not bad & {"same-rows", "sampler-differs-by-rank"}:
-        said.append(f"they computed with rows of their own in {len(inputs)} forward passes")
-    if len(facts.passes(trained=True)) > 1 and "no-set-epoch" not in bad:
-        said.append("no pass repeated the order of a DistributedSampler")
-    if facts.of_any_rank("file") and "one-file-by-all-ranks" not in bad:
-        said.append("no file was written by two ranks")
-    if facts.of_any_rank("comm") and "rank-alone-in-a-collective" not in bad and not facts.hung:
-        said.append(f"the ranks made the same calls, {len(facts.of_each_rank('comm')[0])} in all")
-    return said
+    if steps and equal_in(steps, "gradients") and not failed_rules & gradients:
+        sentences.append(f"the ranks used equal gradients in {len(steps)} steps")
+    if steps and equal_in(steps, "weights") and "replicas-differ" not in failed_rules:
+        sentences.append(f"their weights were equal before {len(steps)} steps")
+    if inputs and not failed_rules & {"same-rows", "sampler-differs-by-rank"}:
+        sentences.append(f"they computed with rows of their own in {len(inputs)} forward passes")
+    if len(facts.passes(trained=True)) > 1 and "no-set-epoch" not in failed_rules:
+        sentences.append("no pass repeated the order of a DistributedSampler")
+    if facts.of_any_rank("file") and "one-file-by-all-ranks" not in failed_rules:
+        sentences.append("no file was written by two ranks")
+    if (
+        facts.of_any_rank("comm")
+        and "rank-alone-in-a-collective" not in failed_rules
+        and not facts.hung
+    ):
+        sentences.append(
+            f"the ranks made the same calls, {len(facts.of_each_rank('comm')[0])} in all"
+        )
+    return sentences
 
 
 def equal_in(steps: list[tuple[dict, ...]], name: str) -> bool:
@@ -201,7 +213,7 @@ def equal_in(steps: list[tuple[dict, ...]], name: str) -> bool:
     return all(equal([fact[name] for fact in step]) for step in steps)
 
 
-def not_seen(facts: Facts) -> list[str]:
+def unreached_parts(facts: Facts) -> list[str]:
     """What a training may have and this run did not reach."""
     reached = {
         "a second pass over the training data": len(facts.passes(trained=True)) > 1,
@@ -209,21 +221,21 @@ def not_seen(facts: Facts) -> list[str]:
         "a checkpoint being loaded": bool(facts.of_any_rank("load")),
         "a file being written": bool(facts.of_any_rank("file")),
     }
-    return [what for what, seen in reached.items() if not seen]
+    return [what for what, is_reached in reached.items() if not is_reached]
 
 
-def stated(facts: Facts) -> list[str]:
+def facts_to_judge(facts: Facts) -> list[str]:
     """Facts that are right or wrong by what the reader intends."""
-    said = []
+    sentences = []
     sizes = [f["size"] for f in facts.of_each_rank("forward")[0] if f["trains"] and f["size"]]
     if sizes:
         each = max(sizes)
-        said.append(
+        sentences.append(
             f"a batch of {each} on each rank is one of {each * facts.ranks} on {facts.ranks}, and "
             "changes with the number of ranks unless you divide it"
         )
     if facts.of_any_rank("step"):
         rates = sorted({rate for fact in facts.of_each_rank("step")[0] for rate in fact["rates"]})
-        shown = f"{rates[0]:.3g}" + (f" to {rates[-1]:.3g}" if len(rates) > 1 else "")
-        said.append(f"the learning rate was {shown}")
-    return said
+        text = f"{rates[0]:.3g}" + (f" to {rates[-1]:.3g}" if len(rates) > 1 else "")
+        sentences.append(f"the learning rate was {text}")
+    return sentences

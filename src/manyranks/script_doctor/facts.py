@@ -46,10 +46,10 @@ class Facts:
 
     def of_any_rank(self, kind: str, **equal: Any) -> list[dict]:
         """The facts of this kind with these values, of all ranks."""
-        found = (fact for facts in self.of_each_rank(kind) for fact in facts)
-        return [fact for fact in found if all(fact.get(k) == v for k, v in equal.items())]
+        facts_of_kind = (fact for facts in self.of_each_rank(kind) for fact in facts)
+        return [fact for fact in facts_of_kind if all(fact.get(k) == v for k, v in equal.items())]
 
-    def beside(self, kind: str, **equal: Any) -> list[tuple[dict, ...]]:
+    def on_all_ranks(self, kind: str, **equal: Any) -> list[tuple[dict, ...]]:
         """The n-th fact of this kind and these values on all ranks, for each n that all have."""
         of_ranks = [
             [fact for fact in facts if all(fact.get(k) == v for k, v in equal.items())]
@@ -65,7 +65,7 @@ class Facts:
     def steps(self) -> Iterator[tuple[int, list[tuple[dict, ...]]]]:
         """For each optimizer of which all parameters are whole: its steps on all ranks."""
         for number in self.optimizers:
-            steps = self.beside("step", optimizer=number)
+            steps = self.on_all_ranks("step", optimizer=number)
             if steps and self.comparable(steps[0]):
                 yield number, steps
 
@@ -75,9 +75,9 @@ class Facts:
         whole = not any(fact["sharded"] for fact in step)
         groups = {tuple(f["ranks"]) for f in self.of_any_rank("ddp") if f["ddp"] in step[0]["ddp"]}
         alone = groups and any(len(group) < self.ranks for group in groups)
-        sent = {f["op"] for f in self.of_any_rank("comm") if f["by"] == "hand" or not groups}
-        apart = sent & {"send", "recv", "reduce_scatter", "reduce_scatter_tensor"}
-        return len(names) == 1 and whole and not alone and not apart
+        ops = {f["op"] for f in self.of_any_rank("comm") if f["by"] == "hand" or not groups}
+        unequal_ops = ops & {"send", "recv", "reduce_scatter", "reduce_scatter_tensor"}
+        return len(names) == 1 and whole and not alone and not unequal_ops
 
     def between(self, rank: int, first: dict, last: dict | None) -> list[dict]:
         """The facts of a rank after `first` and before `last`, or to the end."""
@@ -89,34 +89,38 @@ class Facts:
     def rounds(self, optimizer: int) -> list[list[dict]]:
         """What rank 0 did from each step to the next, without the first one's making."""
         rounds: list[list[dict]] = []
-        this: list[dict] = []
+        current: list[dict] = []
         for fact in self.of_ranks[0]:
             if fact["kind"] == "step" and fact["optimizer"] == optimizer:
-                rounds.append(this)
-                this = []
+                rounds.append(current)
+                current = []
             else:
-                this.append(fact)
+                current.append(fact)
         return rounds
 
     def passes(self, trained: bool) -> list[tuple[dict, ...]]:
         """Passes over loaders on all ranks, in which a model was trained, or was not."""
-        return [one for one in self.beside("pass") if self._trains(one[0]) is trained]
+        return [
+            of_ranks
+            for of_ranks in self.on_all_ranks("pass")
+            if self._trains(of_ranks[0]) is trained
+        ]
 
-    def _trains(self, begun: dict) -> bool | None:
+    def _trains(self, pass_fact: dict) -> bool | None:
         """Whether forward passes with gradients follow; None if none follows at all."""
         facts = self.of_ranks[0]
-        begin = next(i for i, fact in enumerate(facts) if fact is begun)
-        given = False
+        begin = next(i for i, fact in enumerate(facts) if fact is pass_fact)
+        has_batch = False
         for fact in facts[begin + 1 :]:
             if fact["kind"] == "forward":
                 return fact["trains"]
-            given |= fact["kind"] == "batch" and fact["loader"] == begun["loader"]
-            if fact["kind"] == "pass" and (given or fact["loader"] == begun["loader"]):
+            has_batch |= fact["kind"] == "batch" and fact["loader"] == pass_fact["loader"]
+            if fact["kind"] == "pass" and (has_batch or fact["loader"] == pass_fact["loader"]):
                 return None  # a look at one batch; two loaders at once begin before they give
         return None
 
 
-def sent(facts: list[dict], what: str) -> list[dict]:
+def calls_by_hand(facts: list[dict], what: str) -> list[dict]:
     """The calls among these facts by which the script itself sends a gradient or a parameter."""
     return [f for f in facts if f["kind"] == "comm" and f["by"] == "hand" and f["of"] == what]
 
@@ -131,6 +135,6 @@ def equal(values: list) -> bool:
     return all(value == values[0] for value in values)
 
 
-def in_counts(number: int, of: int, what: str) -> str:
+def share_in_words(number: int, of: int, what: str) -> str:
     """`12 of 16 steps`, `all 16 steps`."""
     return f"all {of} {what}" if number == of else f"{number} of {of} {what}"

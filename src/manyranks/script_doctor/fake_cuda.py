@@ -14,11 +14,16 @@ from torch.overrides import TorchFunctionMode
 
 from manyranks.script_doctor.patches import Patches
 
-NOTHING = (
+NO_OPS = (
     *("set_device", "synchronize", "empty_cache", "manual_seed", "manual_seed_all"),
     *("reset_peak_memory_stats", "init"),
 )
-NUMBERS = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved")
+MEMORY_FUNCTIONS = (
+    "memory_allocated",
+    "max_memory_allocated",
+    "memory_reserved",
+    "max_memory_reserved",
+)
 
 
 def cpu_for_gpus(patches: Patches) -> None:
@@ -29,13 +34,15 @@ def cpu_for_gpus(patches: Patches) -> None:
     patches.replace(torch.nn.Module, "to", _move)
     patches.replace(torch, "load", _load)
     patches.replace(torch.utils.data.DataLoader, "__init__", _unpinned)
-    for name in NOTHING:
+    for name in NO_OPS:
         patches.put(torch.cuda, name, lambda *_, **__: None)
-    for name in NUMBERS:
+    for name in MEMORY_FUNCTIONS:
         patches.put(torch.cuda, name, lambda *_, **__: 0)
     patches.put(torch.cuda, "is_available", lambda: True)
     patches.put(torch.cuda, "is_bf16_supported", lambda *_, **__: True)
-    patches.put(torch.cuda, "device_count", lambda: dist.get_world_size() if _joined() else 8)
+    patches.put(
+        torch.cuda, "device_count", lambda: dist.get_world_size() if _is_initialized() else 8
+    )
     patches.put(torch.cuda, "current_device", lambda: 0)
     patches.put(torch.cuda, "device", lambda *_: nullcontext())
     patches.put(torch.cuda, "get_device_name", lambda *_: "a CPU in place of a GPU")
@@ -85,7 +92,7 @@ def _kind(value: str) -> str:
     return "cpu" if value == "cuda" else value
 
 
-def _joined() -> bool:
+def _is_initialized() -> bool:
     return dist.is_available() and dist.is_initialized()
 
 

@@ -8,14 +8,14 @@ from manyranks.script_doctor.facts import (
     WRONG,
     Facts,
     Finding,
+    calls_by_hand,
     equal,
-    in_counts,
     lines_of,
-    sent,
+    share_in_words,
 )
 
-DDP_PAGE, INSIDE = "02_distributed_data_parallel", "02_further_inside_ddp"
-CLOSE = 0.02  # of a divisor
+DDP_PAGE, INSIDE_DDP_PAGE = "02_distributed_data_parallel", "02_further_inside_ddp"
+TOLERANCE = 0.02  # of a divisor
 
 
 def gradients(facts: Facts) -> Iterator[Finding]:
@@ -25,17 +25,19 @@ def gradients(facts: Facts) -> Iterator[Finding]:
     for number, steps in facts.steps():
         differing = [step for step in steps if not equal([f["gradients"] for f in step])]
         if differing:
-            yield from of_unequal(facts, number, steps, differing)
+            yield from causes_of_difference(facts, number, steps, differing)
         else:
-            yield from clipped(facts)
+            yield from clipping(facts)
             yield from replicas(facts, number, steps)
 
 
-def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Iterator[Finding]:
+def causes_of_difference(
+    facts: Facts, number: int, steps: list, differing: list
+) -> Iterator[Finding]:
     """Why the gradients of one optimizer differ."""
     first = differing[0][0]
     fact = (
-        f"In {in_counts(len(differing), len(steps), 'steps')} the gradients that "
+        f"In {share_in_words(len(differing), len(steps), 'steps')} the gradients that "
         "optimizer.step() used differ between the ranks"
     )
     wrappers = first["ddp"]
@@ -61,7 +63,7 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
             lines_of(
                 *(flags[:1] or facts.of_any_rank("ddp", ddp=changed[0]["ddp"])[:1]), changed[0]
             ),
-            INSIDE,
+            INSIDE_DDP_PAGE,
         )
     elif wrappers:
         silent = [
@@ -76,7 +78,7 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
             "DDP decides in the forward pass whether the backward pass averages: no_sync, or "
             "require_backward_grad_sync, must be set before it.",
             lines_of(*silent[-1:], first),
-            INSIDE,
+            INSIDE_DDP_PAGE,
         )
     elif not averages_weights(facts):
         yield Finding(
@@ -91,15 +93,15 @@ def of_unequal(facts: Facts, number: int, steps: list, differing: list) -> Itera
 
 def groups_of_one(facts: Facts) -> Iterator[Finding]:
     """DDP in a group that has one rank."""
-    for made in facts.of_each_rank("ddp")[0]:
-        other = any("," in f["group"] for f in facts.of_any_rank("comm"))
-        if len(made["ranks"]) == 1 and not other:
+    for wrapper in facts.of_each_rank("ddp")[0]:
+        is_with_others = any("," in f["group"] for f in facts.of_any_rank("comm"))
+        if len(wrapper["ranks"]) == 1 and not is_with_others:
             yield Finding(
                 "not-synchronised",
                 LIKELY,
-                f"DDP was given a process group of rank {made['ranks'][0]} alone.",
+                f"DDP was given a process group of rank {wrapper['ranks'][0]} alone.",
                 "Nothing is averaged: the group must hold all ranks that train replicas.",
-                lines_of(made),
+                lines_of(wrapper),
                 DDP_PAGE,
             )
 
@@ -122,18 +124,20 @@ def nothing_loaded(facts: Facts) -> Iterator[Finding]:
 def schedules(facts: Facts) -> Iterator[Finding]:
     """A schedule that moves as often in each step as there are ranks."""
     for number in facts.optimizers:
-        moves = [
-            [f for f in one if f["kind"] == "scheduled" and f["optimizer"] == number]
-            for one in facts.rounds(number)[1:]
+        schedule_steps = [
+            [f for f in facts_of_step if f["kind"] == "scheduled" and f["optimizer"] == number]
+            for facts_of_step in facts.rounds(number)[1:]
         ]
-        if len(moves) > 1 and all(len(one) == facts.ranks for one in moves):
+        if len(schedule_steps) > 1 and all(
+            len(facts_of_step) == facts.ranks for facts_of_step in schedule_steps
+        ):
             yield Finding(
                 "schedule-steps-too-often",
                 LIKELY,
                 f"scheduler.step() was called {facts.ranks} times for each step of the optimizer, "
                 "as many as there are ranks.",
                 f"The schedule ends after 1/{facts.ranks} of the steps: step it once.",
-                lines_of(moves[0][0]),
+                lines_of(schedule_steps[0][0]),
                 DDP_PAGE,
             )
 
@@ -141,71 +145,71 @@ def schedules(facts: Facts) -> Iterator[Finding]:
 def averages_weights(facts: Facts) -> bool:
     """True if the script averages weights by itself, as local SGD does."""
     first = next(iter(facts.of_each_rank("step")[0]), None)
-    return first is not None and bool(sent(facts.between(0, first, None), "parameter"))
+    return first is not None and bool(calls_by_hand(facts.between(0, first, None), "parameter"))
 
 
-def clipped(facts: Facts) -> Iterator[Finding]:
+def clipping(facts: Facts) -> Iterator[Finding]:
     """Gradients clipped by norms that differ, and averaged afterwards."""
-    pairs = facts.beside("clip")
-    apart = [
+    pairs = facts.on_all_ranks("clip")
+    unequal = [
         pair
         for pair in pairs
         if max(f["norm"] for f in pair) - min(f["norm"] for f in pair) > 1e-4 * pair[0]["norm"]
     ]
-    if apart and len(apart) > len(pairs) / 2:
-        norms = " and ".join(f"{f['norm']:.3g}" for f in apart[0][:2])
+    if unequal and len(unequal) > len(pairs) / 2:
+        norms = " and ".join(f"{f['norm']:.3g}" for f in unequal[0][:2])
         yield Finding(
             "clipped-before-averaging",
             WRONG,
-            f"In {in_counts(len(apart), len(pairs), 'calls')} of clip_grad_norm_ the ranks see "
-            f"norms of their own ({norms}); the gradients are averaged afterwards.",
+            f"In {share_in_words(len(unequal), len(pairs), 'calls')} of clip_grad_norm_ the ranks "
+            f"see norms of their own ({norms}); the gradients are averaged afterwards.",
             "The mean of clipped gradients is not the clipped mean: average first, then clip.",
-            lines_of(apart[0][0]),
+            lines_of(unequal[0][0]),
             "06_further_a_real_run",
         )
 
 
 def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:
     """Weights that differ although the gradients are equal."""
-    last = facts.beside("rates", optimizer=number)
+    last = facts.on_all_ranks("rates", optimizer=number)
     unequal = [step for step in steps if not equal([f["rates"] for f in step])]
     if unequal or (last and not equal([f["rates"] for f in last[0]])):
-        seen = unequal[0] if unequal else last[0]
-        rates = " and ".join(f"{f['rates'][0]:.3g}" for f in seen[:2])
+        example = unequal[0] if unequal else last[0]
+        rates = " and ".join(f"{f['rates'][0]:.3g}" for f in example[:2])
         yield Finding(
             "learning-rate-differs",
             WRONG,
             f"The learning rate differs between the ranks: {rates}"
-            + (f", in {in_counts(len(unequal), len(steps), 'steps')}." if unequal else "."),
+            + (f", in {share_in_words(len(unequal), len(steps), 'steps')}." if unequal else "."),
             "The replicas drift apart: all ranks must step their schedule alike, by one value.",
             lines_of(steps[-1][0]),
             DDP_PAGE,
         )
         return
-    apart = [step for step in steps if not equal([f["weights"] for f in step])]
-    if not apart:
+    drifting = [step for step in steps if not equal([f["weights"] for f in step])]
+    if not drifting:
         return
-    if apart[0] is steps[0]:
+    if drifting[0] is steps[0]:
         yield Finding(
             "replicas-differ",
             WRONG,
             "The weights differ between the ranks before the first step.",
             "Equal gradients keep the difference: start equal, by one seed or a broadcast from "
             "rank 0, which DDP does when it wraps the model.",
-            lines_of(apart[0][0], key="made") + lines_of(apart[0][0]),
+            lines_of(drifting[0][0], key="made") + lines_of(drifting[0][0]),
             DDP_PAGE,
         )
         return
-    written = facts.of_any_rank("write")
+    writes = facts.of_any_rank("write")
     yield Finding(
         "replicas-differ",
         WRONG,
-        f"In {in_counts(len(apart), len(steps), 'steps')} the weights differ between the ranks, "
-        "although the gradients are equal"
-        + (": something outside the optimizer writes to them." if written else "."),
+        f"In {share_in_words(len(drifting), len(steps), 'steps')} the weights differ between the "
+        "ranks, although the gradients are equal"
+        + (": something outside the optimizer writes to them." if writes else "."),
         "What changes weights must change them alike on all ranks: the same numbers, or a "
         "broadcast.",
-        lines_of(*written[:1], apart[0][0]),
+        lines_of(*writes[:1], drifting[0][0]),
         DDP_PAGE,
     )
 
@@ -213,7 +217,7 @@ def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:
 def buffers(facts: Facts) -> Iterator[Finding]:
     """Buffers that differ at the end and that DDP does not broadcast."""
     alone = {f["ddp"]: f for f in facts.of_any_rank("ddp") if not f["buffers"]}
-    for ends in facts.beside("end"):
+    for ends in facts.on_all_ranks("end"):
         if ends[0]["ddp"] not in alone:
             continue
         differing = [
@@ -228,25 +232,27 @@ def buffers(facts: Facts) -> Iterator[Finding]:
                 "Each rank evaluates and saves another model: leave broadcast_buffers on, or "
                 "average them before.",
                 lines_of(alone[ends[0]["ddp"]]),
-                INSIDE,
+                INSIDE_DDP_PAGE,
             )
 
 
 def before_sharding(facts: Facts) -> Iterator[Finding]:
     """An optimizer with parameters that no model computes with."""
     for number in facts.optimizers:
-        steps = facts.beside("step", optimizer=number)
-        lost = [s for s in steps if not any(s[0]["names"]) and s[0]["empty"] == len(s[0]["names"])]
-        if lost and len(lost) == len(steps):
-            sharded = lost[0][0]["sharded"]
+        steps = facts.on_all_ranks("step", optimizer=number)
+        unused = [
+            s for s in steps if not any(s[0]["names"]) and s[0]["empty"] == len(s[0]["names"])
+        ]
+        if unused and len(unused) == len(steps):
+            sharded = unused[0][0]["sharded"]
             yield Finding(
                 "optimizer-before-sharding",
                 WRONG,
-                f"None of the optimizer's {len(lost[0][0]['names'])} parameters gets a gradient, "
+                f"None of the optimizer's {len(unused[0][0]['names'])} parameters gets a gradient, "
                 "and none is a parameter of the model that was called.",
                 ("fully_shard replaces" if sharded else "Something replaced")
                 + " the parameters after the optimizer was made: make the optimizer last.",
-                lines_of(lost[0][0], key="made"),
+                lines_of(unused[0][0], key="made"),
                 "06_fully_sharded",
             )
 
@@ -255,11 +261,12 @@ def losses(facts: Facts) -> Iterator[Finding]:
     """A loss divided too often, or not at all."""
     if len(facts.optimizers) != 1 or not facts.of_any_rank("ddp"):
         return
-    by_hand = sent(facts.of_any_rank("comm"), "gradient")
+    by_hand = calls_by_hand(facts.of_any_rank("comm"), "gradient")
     rounds = [
-        [f for f in one if f["kind"] == "backward"] for one in facts.rounds(*facts.optimizers)
+        [f for f in facts_of_step if f["kind"] == "backward"]
+        for facts_of_step in facts.rounds(*facts.optimizers)
     ]
-    rounds = [one for one in rounds[1:] or rounds if one]
+    rounds = [facts_of_step for facts_of_step in rounds[1:] or rounds if facts_of_step]
     if not rounds:
         return
     backwards = rounds[len(rounds) // 2]
@@ -293,9 +300,9 @@ def losses(facts: Facts) -> Iterator[Finding]:
         )
 
 
-def near(value: float, wanted: float) -> bool:
+def near(value: float, divisor: float) -> bool:
     """True if two divisors are the same but for rounding."""
-    return abs(value - wanted) < CLOSE * wanted
+    return abs(value - divisor) < TOLERANCE * divisor
 
 
 def synchronisation(facts: Facts) -> Iterator[Finding]:
@@ -303,25 +310,27 @@ def synchronisation(facts: Facts) -> Iterator[Finding]:
     if facts.of_any_rank("join"):  # a rank that has ended answers the others' calls by itself
         return
     for number in facts.optimizers:
-        steps = facts.beside("step", optimizer=number)
+        steps = facts.on_all_ranks("step", optimizer=number)
         if not steps:
             continue
         rounds = [r for r in facts.rounds(number)[1:] if any(f["kind"] == "backward" for f in r)]
         for ddp in steps[0][0]["ddp"]:
             yield from of_accumulation(rounds, ddp)
         if steps[0][0]["ddp"]:
-            yield from twice(rounds, steps)
+            yield from repeated_averaging(rounds, steps)
         else:
             yield from each_micro_batch(rounds)
-        yield from weights_again(facts, number, rounds)
+        yield from redundant_weights(facts, number, rounds)
 
 
 def of_accumulation(rounds: list, ddp: int) -> Iterator[Finding]:
     """Micro-batches that send though the step comes later."""
     outside, early, micro = [], [], 0
-    for one in rounds:
-        forwards = [f for f in one if f["kind"] == "forward" and f["ddp"] == ddp and f["trains"]]
-        backwards = [f for f in one if f["kind"] == "backward"]
+    for facts_of_step in rounds:
+        forwards = [
+            f for f in facts_of_step if f["kind"] == "forward" and f["ddp"] == ddp and f["trains"]
+        ]
+        backwards = [f for f in facts_of_step if f["kind"] == "backward"]
         micro = max(micro, len(backwards))
         if len(forwards) != len(backwards):
             continue
@@ -341,7 +350,7 @@ def of_accumulation(rounds: list, ddp: int) -> Iterator[Finding]:
             "forward pass: all of them sent their gradients.",
             "DDP decides in the forward pass: put it into no_sync as well.",
             lines_of(outside[0]),
-            INSIDE,
+            INSIDE_DDP_PAGE,
         )
     elif early:
         yield Finding(
@@ -350,32 +359,37 @@ def of_accumulation(rounds: list, ddp: int) -> Iterator[Finding]:
             f"{micro} micro-batches a step, and each sends all gradients.",
             "Once would do: put all but the last into no_sync, forward pass and all.",
             lines_of(early[0]),
-            INSIDE,
+            INSIDE_DDP_PAGE,
         )
 
 
-def twice(rounds: list, steps: list) -> Iterator[Finding]:
+def repeated_averaging(rounds: list, steps: list) -> Iterator[Finding]:
     """Gradients that DDP has averaged and that the script sends again."""
-    again = [f for one in rounds for f in sent(one, "gradient")]
-    synced = any(f["by"] == "backward" for one in rounds for f in one if f["kind"] == "comm")
-    if again and synced and len(again) >= len(rounds):
+    calls = [f for facts_of_step in rounds for f in calls_by_hand(facts_of_step, "gradient")]
+    by_ddp = any(
+        f["by"] == "backward"
+        for facts_of_step in rounds
+        for f in facts_of_step
+        if f["kind"] == "comm"
+    )
+    if calls and by_ddp and len(calls) >= len(rounds):
         yield Finding(
             "synchronised-twice",
             LIKELY,
             f"DDP averages the gradients in the backward pass, and the script sends them again: "
-            f"{len(again) / len(rounds):.0f} calls of {again[0]['op']} a step.",
+            f"{len(calls) / len(rounds):.0f} calls of {calls[0]['op']} a step.",
             "The second time changes nothing if it takes the mean, and multiplies by the number "
             "of ranks if it takes the sum: remove it.",
-            lines_of(again[0]),
+            lines_of(calls[0]),
             DDP_PAGE,
         )
 
 
 def each_micro_batch(rounds: list) -> Iterator[Finding]:
     """Gradients averaged by hand after each backward pass of several."""
-    for one in rounds:
-        backwards = [i for i, f in enumerate(one) if f["kind"] == "backward"]
-        early = sent(one[: backwards[-1]], "gradient") if backwards else []
+    for facts_of_step in rounds:
+        backwards = [i for i, f in enumerate(facts_of_step) if f["kind"] == "backward"]
+        early = calls_by_hand(facts_of_step[: backwards[-1]], "gradient") if backwards else []
         if len(backwards) > 1 and early:
             yield Finding(
                 "sends-more-than-needed",
@@ -388,21 +402,25 @@ def each_micro_batch(rounds: list) -> Iterator[Finding]:
             return
 
 
-def weights_again(facts: Facts, number: int, rounds: list) -> Iterator[Finding]:
+def redundant_weights(facts: Facts, number: int, rounds: list) -> Iterator[Finding]:
     """Weights that are sent after a step though they are equal."""
-    stepped = facts.beside("stepped", optimizer=number)
-    if not stepped or not all(equal([f["weights"] for f in one]) for one in stepped):
+    after_steps = facts.on_all_ranks("stepped", optimizer=number)
+    if not after_steps or not all(
+        equal([f["weights"] for f in facts_of_step]) for facts_of_step in after_steps
+    ):
         return
-    if any(None in f["weights"] for f in stepped[0]):
+    if any(None in f["weights"] for f in after_steps[0]):
         return
-    with_any = [found for one in rounds if (found := sent(one, "parameter"))]
-    if len(with_any) >= 2 and len(with_any) > len(rounds) / 2:
+    sends = [
+        calls for facts_of_step in rounds if (calls := calls_by_hand(facts_of_step, "parameter"))
+    ]
+    if len(sends) >= 2 and len(sends) > len(rounds) / 2:
         yield Finding(
             "sends-more-than-needed",
             LIKELY,
-            f"After {in_counts(len(with_any), len(rounds), 'steps')} the weights are sent, "
+            f"After {share_in_words(len(sends), len(rounds), 'steps')} the weights are sent, "
             "although they are equal on all ranks already.",
             "Equal weights and equal gradients stay equal: send nothing.",
-            lines_of(with_any[0][0]),
+            lines_of(sends[0][0]),
             DDP_PAGE,
         )

@@ -4,7 +4,7 @@ from typing import Any
 
 import torch
 
-LOOKED_AT = 60  # nodes of a graph, at most
+MAX_NODES = 60  # nodes of a graph, at most
 PASS_ON = ("Clone", "ToCopy", "Add", "Sub", "Neg", "View", "Squeeze", "DDPSink", "Unsqueeze")
 MEANS = ("MeanBackward", "MseLoss", "NllLoss", "BinaryCrossEntropy", "SmoothL1", "Huber", "L1Loss")
 
@@ -13,11 +13,11 @@ def loss_divisor(loss: Any) -> tuple[float, bool]:
     """By how much a loss was divided after it was reduced, and whether that was to a mean."""
     if not isinstance(loss, torch.Tensor) or loss.grad_fn is None or loss.numel() != 1:
         return 1.0, False
-    found: list[tuple[float, bool]] = []
-    seen, waiting = 0, [(loss.grad_fn, 1.0)]
-    while waiting and seen < LOOKED_AT:
-        node, divisor = waiting.pop(0)
-        seen += 1
+    reductions: list[tuple[float, bool]] = []
+    count, queue = 0, [(loss.grad_fn, 1.0)]
+    while queue and count < MAX_NODES:
+        node, divisor = queue.pop(0)
+        count += 1
         name = type(node).__name__
         if name.startswith(("Div", "Mul")):
             factor = scalar(node, "_saved_other")
@@ -26,11 +26,13 @@ def loss_divisor(loss: Any) -> tuple[float, bool]:
             elif factor is None:  # by a tensor that needs a gradient
                 continue
         elif not name.startswith(PASS_ON):
-            found.append((divisor, is_mean(name, node)))
+            reductions.append((divisor, is_mean(name, node)))
             continue
-        waiting += [(before, divisor) for before, _ in node.next_functions if before is not None]
-    of_means = [divisor for divisor, mean in found if mean]
-    return (max(of_means), True) if of_means else (max((d for d, _ in found), default=1.0), False)
+        queue += [(before, divisor) for before, _ in node.next_functions if before is not None]
+    of_means = [divisor for divisor, mean in reductions if mean]
+    return (
+        (max(of_means), True) if of_means else (max((d for d, _ in reductions), default=1.0), False)
+    )
 
 
 def scalar(node: Any, name: str) -> float | None:

@@ -16,9 +16,9 @@ import torch
 
 from manyranks.diagnostics.user_code import is_own
 
-CALLERS = 5  # lines of the reader that lead to a call, at most
-LARGE = 1 << 22  # bytes of a tensor above which a sample is hashed
-ROWS = 64  # rows of a batch that are hashed, at most
+MAX_LINES = 5  # lines of the reader that lead to a call, at most
+MAX_HASHED_BYTES = 1 << 22  # bytes of a tensor above which a sample is hashed
+MAX_HASHED_ROWS = 64  # rows of a batch that are hashed, at most
 _open = os.open  # later it is redirected
 
 
@@ -59,15 +59,15 @@ def lines() -> list[str]:
     A model's own methods come last: the line that called the model says more.
     """
     frame: FrameType | None = sys._getframe(1)
-    found: list[str] = []
+    own_lines: list[str] = []
     of_models: list[str] = []
-    while frame is not None and len(found) < CALLERS:
+    while frame is not None and len(own_lines) < MAX_LINES:
         if is_own(frame.f_code.co_filename):
             line = f"{os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno}"
-            inside = not found and isinstance(frame.f_locals.get("self"), torch.nn.Module)
-            (of_models if inside else found).append(line)
+            inside = not own_lines and isinstance(frame.f_locals.get("self"), torch.nn.Module)
+            (of_models if inside else own_lines).append(line)
         frame = frame.f_back
-    return list(dict.fromkeys(found + of_models))
+    return list(dict.fromkeys(own_lines + of_models))
 
 
 # Hashes: equal for equal bits
@@ -85,7 +85,7 @@ def hash_of(tensor: torch.Tensor) -> int:
         tensor = tensor.coalesce().values()
     if tensor.is_meta or not tensor.numel():
         return digest(str(tensor.shape).encode())
-    step = max(1, tensor.numel() * tensor.element_size() // LARGE)
+    step = max(1, tensor.numel() * tensor.element_size() // MAX_HASHED_BYTES)
     flat = tensor.reshape(-1)[::step].contiguous().cpu()
     return digest(flat.view(torch.uint8).numpy().data, digest(str(tensor.shape).encode()))
 
@@ -105,7 +105,7 @@ def row_hashes(batch: Any) -> list[int]:
     first = next(iter(tensors_in(batch)), None)
     if first is None or not first.dim():
         return []
-    return [hash_of(row) for row in first[:ROWS]]
+    return [hash_of(row) for row in first[:MAX_HASHED_ROWS]]
 
 
 def tensors_in(value: Any, depth: int = 3) -> list[torch.Tensor]:

@@ -14,7 +14,7 @@ from manyranks.script_doctor.fake_cuda import cpu_for_gpus
 from manyranks.script_doctor.notes import Notes
 from manyranks.script_doctor.patches import Patches
 from manyranks.script_doctor.redirection import Redirection
-from manyranks.script_doctor.training import EnoughSeen, TrainingObserver
+from manyranks.script_doctor.training import ObservationEnded, TrainingObserver
 
 
 @dataclass(frozen=True)
@@ -43,13 +43,13 @@ class ObservedWorker:
         with Patches() as patches:
             if self.as_if_gpus:
                 cpu_for_gpus(patches)
-            Redirection(notes, self.folder / "written").watch(patches)
-            data.watch(patches)
-            training.watch(patches)
+            Redirection(notes, self.folder / "written").install(patches)
+            data.install(patches)
+            training.install(patches)
             try:
                 self.__wrapped__(*args, **kwargs)
                 notes.write("finished")
-            except EnoughSeen:
+            except ObservationEnded:
                 pass
             except SystemExit as leaving:
                 if leaving.code not in (None, 0):  # sys.exit(0) counts as a return
@@ -62,15 +62,15 @@ class ObservedWorker:
                 raise
             finally:
                 with contextlib.suppress(Exception):  # what the script left may be broken
-                    training.at_the_end()
+                    training.note_final_state()
 
 
 def lines_of(trace: TracebackType | None) -> list[str]:
     """`file.py:12` of the reader's lines in a traceback, innermost first."""
-    found: list[str] = []
+    lines: list[str] = []
     while trace is not None:
         file = trace.tb_frame.f_code.co_filename
         if is_own(file):
-            found.insert(0, f"{os.path.basename(file)}:{trace.tb_lineno}")
+            lines.insert(0, f"{os.path.basename(file)}:{trace.tb_lineno}")
         trace = trace.tb_next
-    return found
+    return lines

@@ -16,10 +16,10 @@ class Patches(contextlib.ExitStack):
         original = getattr(owner, name)
 
         @functools.wraps(original, updated=())
-        def replaced(*args: Any, **kwargs: Any) -> Any:
+        def wrapper(*args: Any, **kwargs: Any) -> Any:
             return around(original, *args, **kwargs)
 
-        self.put(owner, name, replaced)
+        self.put(owner, name, wrapper)
 
     def put(self, owner: Any, name: str, value: Any) -> None:
         """Set an attribute until the end."""
@@ -32,18 +32,18 @@ class Patches(contextlib.ExitStack):
             self.callback(setattr, owner, name, before)
 
 
-def unseen(function: Callable) -> Callable:
+def hide_from_observers(function: Callable) -> Callable:
     """Hide what an observer computes itself from the observers."""
 
     @functools.wraps(function)
-    def hidden(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         with _disable_current_modes():
             return function(*args, **kwargs)
 
-    return hidden
+    return wrapper
 
 
-class Inside:
+class ActiveCalls:
     """What PyTorch is doing for the reader: the innermost of the calls that have begun."""
 
     def __init__(self) -> None:

@@ -20,8 +20,8 @@ import torch
 from manyranks.script_doctor.notes import Notes, lines
 from manyranks.script_doctor.patches import Patches
 
-WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-FREE = ("/dev/", "/proc/", "/sys/")
+WRITE_FLAGS = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+NOT_REDIRECTED = ("/dev/", "/proc/", "/sys/")
 
 
 class Redirection:
@@ -29,9 +29,9 @@ class Redirection:
 
     def __init__(self, notes: Notes, folder: Path):
         self.notes, self.root = notes, str(folder)
-        self.known: set[str] = set()
+        self.noted_paths: set[str] = set()
 
-    def watch(self, patches: Patches) -> None:
+    def install(self, patches: Patches) -> None:
         """Put it in place."""
         temporary = os.path.join(self.root, "tmp")
         os.makedirs(temporary, exist_ok=True)
@@ -57,121 +57,123 @@ class Redirection:
 
     # Paths
 
-    def real(self, path: Any) -> str | None:
+    def absolute(self, path: Any) -> str | None:
         """The absolute path; None for what is no path, or is not redirected."""
         if isinstance(path, int) or path is None:
             return None
-        whole = os.path.abspath(os.fsdecode(path))
-        inside = whole.startswith((self.root + os.sep, *FREE)) or whole == self.root
-        return None if inside else whole
+        absolute = os.path.abspath(os.fsdecode(path))
+        inside = absolute.startswith((self.root + os.sep, *NOT_REDIRECTED)) or absolute == self.root
+        return None if inside else absolute
 
-    def other(self, whole: str) -> str:
+    def redirected(self, absolute: str) -> str:
         """Where a file of this path is written."""
-        return os.path.join(self.root, "files", whole.lstrip(os.sep))
+        return os.path.join(self.root, "files", absolute.lstrip(os.sep))
 
-    def to_read(self, path: Any) -> Any:
+    def path_to_read(self, path: Any) -> Any:
         """Where to read: what was written here, if it was."""
-        whole = self.real(path)
-        if whole is None or not known_to_os(self.other(whole)):
+        absolute = self.absolute(path)
+        if absolute is None or not exists(self.redirected(absolute)):
             return path
-        other = self.other(whole)
-        if os.path.isdir(other) and true_stat(whole, quiet=True):
+        target = self.redirected(absolute)
+        if os.path.isdir(target) and true_stat(absolute, quiet=True):
             return path  # a folder of the reader's, in which something was written
-        return other
+        return target
 
-    def to_write(self, path: Any, *, keep: bool, what: str) -> Any:
+    def path_to_write(self, path: Any, *, keep: bool, what: str) -> Any:
         """Where to write; `keep` says whether what the file holds now is needed."""
-        whole = self.real(path)
-        if whole is None:
+        absolute = self.absolute(path)
+        if absolute is None:
             if isinstance(path, str | os.PathLike):
                 self.note(os.path.abspath(os.fsdecode(path)), what)
             return path
-        self.note(whole, what)
-        other, above = self.other(whole), os.path.dirname(whole)
-        if known_to_os(other):
-            return other
-        if not known_to_os(above) and not known_to_os(self.other(above)):
+        self.note(absolute, what)
+        target, above = self.redirected(absolute), os.path.dirname(absolute)
+        if exists(target):
+            return target
+        if not exists(above) and not exists(self.redirected(above)):
             return path  # the error of a folder that is not there
-        make_folder(os.path.dirname(other))
-        if keep and known_to_os(whole):
-            shutil.copyfile(whole, other)
-        return other
+        make_folder(os.path.dirname(target))
+        if keep and exists(absolute):
+            shutil.copyfile(absolute, target)
+        return target
 
     def note(self, path: str, what: str) -> None:
         """Note that this rank writes the file, once."""
-        found = lines()
-        seen = path in self.known or path.startswith(FREE) or os.path.isdir(path)
-        if found and not seen:
-            self.known.add(path)
+        script_lines = lines()
+        is_noted = (
+            path in self.noted_paths or path.startswith(NOT_REDIRECTED) or os.path.isdir(path)
+        )
+        if script_lines and not is_noted:
+            self.noted_paths.add(path)
             self.notes.write(
-                "file", path=path.removeprefix(self.root + os.sep), by=what, lines=found
+                "file", path=path.removeprefix(self.root + os.sep), by=what, lines=script_lines
             )
 
     # Functions
 
     def _open(self, call: Callable, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
         if set(mode) & set("wax+"):
-            file = self.to_write(file, keep="w" not in mode, what="open")
+            file = self.path_to_write(file, keep="w" not in mode, what="open")
         else:
-            file = self.to_read(file)
+            file = self.path_to_read(file)
         return call(file, mode, *args, **kwargs)
 
     def _os_open(self, call: Callable, path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("dir_fd") is None:
-            if flags & WRITING:
-                path = self.to_write(path, keep=not flags & os.O_TRUNC, what="os.open")
+            if flags & WRITE_FLAGS:
+                path = self.path_to_write(path, keep=not flags & os.O_TRUNC, what="os.open")
             else:
-                path = self.to_read(path)
+                path = self.path_to_read(path)
         return call(path, flags, *args, **kwargs)
 
     def _save(self, call: Callable, obj: Any, f: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(f, str | os.PathLike):
-            f = self.to_write(f, keep=False, what="torch.save")
+            f = self.path_to_write(f, keep=False, what="torch.save")
         return call(obj, f, *args, **kwargs)
 
     def _serialize(self, call: Callable, tensors: Any, path: Any, *args: Any, **kw: Any) -> Any:
-        return call(tensors, self.to_write(path, keep=False, what="save_file"), *args, **kw)
+        return call(tensors, self.path_to_write(path, keep=False, what="save_file"), *args, **kw)
 
     def _load(self, call: Callable, f: Any, map_location: Any = None, *args, **kwargs) -> Any:
         if isinstance(f, str | os.PathLike):
             where = map_location if isinstance(map_location, str | None) else "chosen"
             self.notes.write("load", path=os.path.abspath(f), to=where, lines=lines())
-            f = self.to_read(f)
+            f = self.path_to_read(f)
         return call(f, map_location, *args, **kwargs)
 
     def _reading(self, call: Callable, path: Any = ".", *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("dir_fd") is None:
-            path = self.to_read(path)
+            path = self.path_to_read(path)
         return call(path, *args, **kwargs)
 
     def _rmtree(self, call: Callable, path: Any, *args: Any, **kwargs: Any) -> Any:
-        whole = self.real(path)
-        if whole is None:
+        absolute = self.absolute(path)
+        if absolute is None:
             return call(path, *args, **kwargs)
-        other = self.other(whole)
-        return call(other, *args, **kwargs) if known_to_os(other) else None
+        target = self.redirected(absolute)
+        return call(target, *args, **kwargs) if exists(target) else None
 
     def _changing(self, call: Callable, path: Any, *args: Any, **kwargs: Any) -> Any:
         if (folder := kwargs.get("dir_fd")) is not None:
             inside = os.readlink(f"/proc/self/fd/{folder}").startswith(self.root)
             return call(path, *args, **kwargs) if inside else None
-        whole = self.real(path)
-        if whole is None:
+        absolute = self.absolute(path)
+        if absolute is None:
             return call(path, *args, **kwargs)
-        other = self.other(whole)
+        target = self.redirected(absolute)
         if call.__name__ == "mkdir":
-            if true_stat(whole, quiet=True) is not None:
+            if true_stat(absolute, quiet=True) is not None:
                 raise FileExistsError(17, "File exists", str(path))
-            make_folder(os.path.dirname(other))
-            return call(other, *args, **kwargs)
-        if known_to_os(other):
-            return call(other, *args, **kwargs)
-        true_stat(whole)  # raises what the call would raise if there is nothing
+            make_folder(os.path.dirname(target))
+            return call(target, *args, **kwargs)
+        if exists(target):
+            return call(target, *args, **kwargs)
+        true_stat(absolute)  # raises what the call would raise if there is nothing
         return None  # the reader's own file stays
 
     def _moving(self, call: Callable, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-        source = self.to_write(source, keep=True, what="rename")
-        return call(source, self.to_write(target, keep=False, what="rename"), *args, **kwargs)
+        source = self.path_to_write(source, keep=True, what="rename")
+        return call(source, self.path_to_write(target, keep=False, what="rename"), *args, **kwargs)
 
 
 _stat, _makedirs = os.stat, os.makedirs
@@ -192,6 +194,6 @@ def make_folder(folder: str) -> None:
     _makedirs(folder, exist_ok=True)
 
 
-def known_to_os(path: str) -> bool:
+def exists(path: str) -> bool:
     """True if the path exists."""
     return true_stat(path, quiet=True) is not None

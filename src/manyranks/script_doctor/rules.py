@@ -6,13 +6,13 @@ from collections.abc import Callable, Iterator, Sequence
 from manyranks.script_doctor import data_rules, gradient_rules
 from manyranks.script_doctor.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
 
-HANGS = "09_when_it_hangs"
-UNUSED = "Expected to have finished reduction"
-LOST = re.compile(r"(?i)gloo|connection|socket|timed out|broken pipe|peer")
+HANGS_PAGE = "09_when_it_hangs"
+UNUSED_PARAMETERS = "Expected to have finished reduction"
+CONNECTION_ERRORS = re.compile(r"(?i)gloo|connection|socket|timed out|broken pipe|peer")
 CACHES = ("/.cache/", "__pycache__", ".pyc", "/.triton/", "torchinductor")
 
 # A cause, and the rules whose findings would only be its symptoms.
-HIDES = {
+SYMPTOMS_OF = {
     "data-sets-differ": {"evaluation-counts-padding"},
     "same-rows": {"equal-dropout", "equal-augmentation", "sampler-differs-by-rank"},
     "equal-worker-seeds": {"equal-augmentation"},
@@ -28,7 +28,7 @@ HIDES = {
 def reduction_unfinished(facts: Facts) -> Iterator[Finding]:
     """DDP's error about parameters that got no gradient."""
     for fact in facts.of_any_rank("error"):
-        if UNUSED not in fact["text"]:
+        if UNUSED_PARAMETERS not in fact["text"]:
             continue
         flags, wrappers = facts.of_any_rank("flag"), facts.of_any_rank("ddp")
         changed = [f for f in facts.of_any_rank("forward") if f["changed"]]
@@ -41,7 +41,7 @@ def reduction_unfinished(facts: Facts) -> Iterator[Finding]:
                 "DDP waits for the gradients of all parameters that could be trained when it was "
                 "made: freeze first, then wrap.",
                 lines_of(flags[0], changed[0]),
-                gradient_rules.INSIDE,
+                gradient_rules.INSIDE_DDP_PAGE,
             )
         else:
             yield Finding(
@@ -52,44 +52,44 @@ def reduction_unfinished(facts: Facts) -> Iterator[Finding]:
                 "Use them in the loss, leave them out of the model, or pay for "
                 "find_unused_parameters=True.",
                 lines_of(fact, *wrappers[:1]),
-                gradient_rules.INSIDE,
+                gradient_rules.INSIDE_DDP_PAGE,
             )
         return
 
 
 def wrappers(facts: Facts) -> Iterator[Finding]:
     """What DDP was told when it was made, and need not have been."""
-    for made in facts.of_each_rank("ddp")[0]:
-        used = facts.of_any_rank("used", ddp=made["ddp"])
-        needless = all(fact["number"] == made["trainable"] for fact in used)
-        if made["find_unused"] and len(used) > facts.ranks and needless:
+    for wrapper in facts.of_each_rank("ddp")[0]:
+        used = facts.of_any_rank("used", ddp=wrapper["ddp"])
+        needless = all(fact["number"] == wrapper["trainable"] for fact in used)
+        if wrapper["find_unused"] and len(used) > facts.ranks and needless:
             yield Finding(
                 "needless-find-unused",
                 NOTE,
-                f"find_unused_parameters is on, and all {made['trainable']} parameters got a "
+                f"find_unused_parameters is on, and all {wrapper['trainable']} parameters got a "
                 f"gradient in all {len(used)} backward passes.",
                 "Each step searches the graph for nothing.",
-                lines_of(made),
-                gradient_rules.INSIDE,
+                lines_of(wrapper),
+                gradient_rules.INSIDE_DDP_PAGE,
             )
-        if made["norms"]:
+        if wrapper["norms"]:
             yield Finding(
                 "local-batch-norm",
                 NOTE,
-                f"{len(made['norms'])} BatchNorm layers, such as {made['norms'][0]}, take their "
-                "statistics from each rank's own rows.",
+                f"{len(wrapper['norms'])} BatchNorm layers, such as {wrapper['norms'][0]}, take "
+                "their statistics from each rank's own rows.",
                 "With few rows a rank that is another model than on one GPU: "
                 "SyncBatchNorm.convert_sync_batchnorm takes all ranks' rows.",
-                lines_of(made),
-                gradient_rules.INSIDE,
+                lines_of(wrapper),
+                gradient_rules.INSIDE_DDP_PAGE,
             )
 
 
 def files(facts: Facts) -> Iterator[Finding]:
     """Files that several ranks write, and checkpoints that go to one GPU."""
     by_path: dict[str, dict[int, dict]] = {}
-    for rank, written in enumerate(facts.of_each_rank("file")):
-        for fact in written:
+    for rank, facts_of_rank in enumerate(facts.of_each_rank("file")):
+        for fact in facts_of_rank:
             if not any(part in fact["path"] for part in CACHES):
                 by_path.setdefault(fact["path"], {}).setdefault(rank, fact)
     shared = [(path, of) for path, of in by_path.items() if len(of) > 1]
@@ -123,10 +123,10 @@ def files(facts: Facts) -> Iterator[Finding]:
             return
 
 
-def alone(facts: Facts) -> Iterator[Finding]:
+def mismatched_calls(facts: Facts) -> Iterator[Finding]:
     """Ranks whose calls that communicate do not match."""
     errors = facts.of_any_rank("error")
-    own = [f for f in errors if not LOST.search(f["text"])]
+    own = [f for f in errors if not CONNECTION_ERRORS.search(f["text"])]
     if own or facts.of_any_rank("enough") or not (errors or facts.hung):
         return
     calls = [
@@ -137,13 +137,13 @@ def alone(facts: Facts) -> Iterator[Finding]:
     if place is None:
         return
     now = {rank: of[place] for rank, of in enumerate(calls) if place < len(of)}
-    known = [{line for f in of for line in f["lines"][:1]} for of in calls]
+    lines_of_ranks = [{line for f in of for line in f["lines"][:1]} for of in calls]
 
-    def strange(rank: int) -> int:
+    def ranks_without_line(rank: int) -> int:
         """How many others have not called anything from the line where this rank calls."""
-        return sum(not known[o] & set(now[rank]["lines"][:1]) for o in range(facts.ranks))
+        return sum(not lines_of_ranks[o] & set(now[rank]["lines"][:1]) for o in range(facts.ranks))
 
-    rank = max(now, key=lambda rank: (strange(rank), -rank))
+    rank = max(now, key=lambda rank: (ranks_without_line(rank), -rank))
     fact, others = now.pop(rank), list(now.values())
     meanwhile = "the others make no further call"
     if others:
@@ -156,7 +156,7 @@ def alone(facts: Facts) -> Iterator[Finding]:
         "All ranks of a group must make the same calls in the same order: move this one out of "
         "the branch that only some ranks take.",
         lines_of(fact, *others[:1]),
-        HANGS,
+        HANGS_PAGE,
     )
 
 
@@ -187,8 +187,8 @@ def no_step(facts: Facts) -> Iterator[Finding]:
     """No optimizer took a step."""
     if facts.of_any_rank("step") or facts.of_any_rank("error") or facts.hung:
         return
-    backwards, begun = facts.of_any_rank("backward"), facts.of_any_rank("pass")
-    empty = [f for f in begun if not facts.of_any_rank("batch", loader=f["loader"])]
+    backwards, passes = facts.of_any_rank("backward"), facts.of_any_rank("pass")
+    empty = [f for f in passes if not facts.of_any_rank("batch", loader=f["loader"])]
     if backwards:
         why = f"{len(facts.of_each_rank('backward')[0])} backward passes and no optimizer.step()"
         lines = lines_of(backwards[-1])
@@ -225,7 +225,7 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     data_rules.draws,
     wrappers,
     files,
-    alone,
+    mismatched_calls,
     threads,
     no_step,
 )
@@ -233,7 +233,7 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
 
 def evaluate_rules(facts: Facts) -> list[Finding]:
     """The findings of all rules, the worst first; of a cause and its symptoms, the cause."""
-    found = [finding for rule in RULES for finding in rule(facts)]
-    hidden = {rule for finding in found for rule in HIDES.get(finding.rule, ())}
-    kept = {(f.rule, f.lines[:1]): f for f in reversed(found) if f.rule not in hidden}
-    return sorted(reversed(kept.values()), key=lambda finding: LEVELS.index(finding.level))
+    findings = [finding for rule in RULES for finding in rule(facts)]
+    hidden = {rule for finding in findings for rule in SYMPTOMS_OF.get(finding.rule, ())}
+    unique = {(f.rule, f.lines[:1]): f for f in reversed(findings) if f.rule not in hidden}
+    return sorted(reversed(unique.values()), key=lambda finding: LEVELS.index(finding.level))

@@ -30,12 +30,12 @@ from manyranks.script_doctor.notes import (
     row_hashes,
     tensors_in,
 )
-from manyranks.script_doctor.patches import Inside, Patches, unseen
+from manyranks.script_doctor.patches import ActiveCalls, Patches, hide_from_observers
 
-WRITES = 40  # writes to parameters that are noted, at most
+MAX_WRITES = 40  # writes to parameters that are noted, at most
 
 
-class EnoughSeen(BaseException):
+class ObservationEnded(BaseException):
     """Ends the script after the steps that were to be seen."""
 
 
@@ -43,18 +43,19 @@ class TrainingObserver:
     """Notes calls of models, backward passes and steps of one rank."""
 
     def __init__(self, notes: Notes, steps: int):
-        self.notes, self.steps, self.inside = notes, steps, Inside()
+        self.notes, self.steps, self.active_calls = notes, steps, ActiveCalls()
         self.numbers: dict[int, int] = {}  # id of a model or optimizer -> its number here
         self.models: list[nn.Module] = []  # those that were called, or wrapped
         self.wrappers: list[DistributedDataParallel] = []
         self.optimizers: list[Optimizer] = []
-        self.made_at: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        self.creation_lines: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self.trainable: dict[int, set[int]] = {}  # of each wrapper: ids when it was made
-        self.used: dict[int, set[str]] = {}  # names that got a gradient, where DDP looks for others
-        self.taken = self.writes = 0
-        self.over = False
+        # Names that got a gradient, where DDP looks for others.
+        self.used_names: dict[int, set[str]] = {}
+        self.step_count = self.write_count = 0
+        self.ended = False
 
-    def watch(self, patches: Patches) -> None:
+    def install(self, patches: Patches) -> None:
         """Put the observers in place."""
         patches.replace(nn.Module, "__call__", self._call)
         patches.replace(DistributedDataParallel, "__init__", self._wrap)
@@ -72,32 +73,36 @@ class TrainingObserver:
         patches.replace(torch, "set_num_threads", self._threads)
         patches.callback(register_optimizer_step_pre_hook(self._before_step).remove)
         patches.callback(register_optimizer_step_post_hook(self._after_step).remove)
-        patches.enter_context(Calls(self))
+        patches.enter_context(CallObserver(self))
 
     # Models
 
     def _call(self, call: Callable, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        if self.inside or torch.compiler.is_compiling() or next(module.parameters(), None) is None:
+        if (
+            self.active_calls
+            or torch.compiler.is_compiling()
+            or next(module.parameters(), None) is None
+        ):
             return call(module, *args, **kwargs)
         draws = self._before_forward(module, args, kwargs)
-        with self.inside("forward"):
+        with self.active_calls("forward"):
             result = call(module, *args, **kwargs)
         if draws is not None and torch_state() != draws:
             self.notes.write("drew", state=draws, lines=lines())
         return result
 
-    @unseen
+    @hide_from_observers
     def _before_forward(self, module: nn.Module, args: tuple, kwargs: dict) -> int | None:
         """Note a call of a model from outside all models; the random state if it may draw."""
-        self._know(module)
+        self._register(module)
         grad = torch.is_grad_enabled()
         parameters = list(module.parameters())
-        mine = set(map(id, parameters))
+        own_ids = set(map(id, parameters))
         trains = grad and any(p.requires_grad for p in parameters)
         wrapper = module if isinstance(module, DistributedDataParallel) else None
-        inside = [w for w in self.wrappers if w is not module and mine <= ids(w)]
-        given = [*args, *kwargs.values()]
-        tensors = tensors_in(given)
+        inside = [w for w in self.wrappers if w is not module and own_ids <= ids(w)]
+        arguments = [*args, *kwargs.values()]
+        tensors = tensors_in(arguments)
         fact = {
             "model": self._number(module),
             "type": type(wrapper.module if wrapper else module).__name__,
@@ -108,7 +113,7 @@ class TrainingObserver:
             "sync": getattr(wrapper, "require_backward_grad_sync", None),
             "sharded": any(map(is_sharded, parameters)),
             "input": digest(repr(hashes(tensors)).encode()) if tensors else None,
-            "rows": row_hashes(given) if trains else [],
+            "rows": row_hashes(arguments) if trains else [],
             "size": tensors[0].shape[0] if tensors and tensors[0].dim() else None,
             "changed": self._changed(wrapper) if wrapper else [],
         }
@@ -125,13 +130,13 @@ class TrainingObserver:
         ]
 
     def _wrap(self, init: Callable, wrapper: Any, module: Any, *args: Any, **kwargs: Any) -> None:
-        with self.inside("DDP"):
+        with self.active_calls("DDP"):
             init(wrapper, module, *args, **kwargs)
         self._note_wrapper(wrapper)
 
-    @unseen
+    @hide_from_observers
     def _note_wrapper(self, wrapper: DistributedDataParallel) -> None:
-        self._know(wrapper)
+        self._register(wrapper)
         self.wrappers.append(wrapper)
         parameters = dict(wrapper.module.named_parameters())
         self.trainable[id(wrapper)] = {id(p) for p in parameters.values() if p.requires_grad}
@@ -157,24 +162,26 @@ class TrainingObserver:
         return join(*args, **kwargs)
 
     def _user_of(self, ddp: int, name: str) -> Callable:
-        return lambda _: self.used.setdefault(ddp, set()).add(name)
+        return lambda _: self.used_names.setdefault(ddp, set()).add(name)
 
-    def _requires_grad(self, change: Callable, one: Any, flag: bool = True) -> Any:
-        with self.inside("requires_grad_"):
-            result = change(one, flag)
-        self._note_flag(one, flag)
+    def _requires_grad(self, change: Callable, owner: Any, flag: bool = True) -> Any:
+        with self.active_calls("requires_grad_"):
+            result = change(owner, flag)
+        self._note_flag(owner, flag)
         return result
 
     def _set_flag(self, parameter: nn.Parameter, flag: bool) -> None:
         torch._C.TensorBase.requires_grad.__set__(parameter, flag)
         self._note_flag(parameter, flag)
 
-    def _note_flag(self, one: Any, flag: bool) -> None:
-        if not self.wrappers or self.inside:
+    def _note_flag(self, owner: Any, flag: bool) -> None:
+        if not self.wrappers or self.active_calls:
             return
-        mine = {id(p) for p in one.parameters()} if isinstance(one, nn.Module) else {id(one)}
+        changed_ids = (
+            {id(p) for p in owner.parameters()} if isinstance(owner, nn.Module) else {id(owner)}
+        )
         for wrapper in self.wrappers:
-            if mine & ids(wrapper):
+            if changed_ids & ids(wrapper):
                 number = self._number(wrapper)
                 self.notes.write("flag", ddp=number, on=bool(flag), lines=lines())
 
@@ -183,7 +190,7 @@ class TrainingObserver:
         self.notes.write("threads", number=number, lines=lines())
 
     def _load(self, load: Callable, module: nn.Module, *args: Any, **kwargs: Any) -> Any:
-        with self.inside("load"):
+        with self.active_calls("load"):
             keys = load(module, *args, **kwargs)
         missing, whole = len(getattr(keys, "missing_keys", ())), len(module.state_dict())
         self.notes.write("loaded", missing=missing, of=whole, lines=lines())
@@ -199,24 +206,24 @@ class TrainingObserver:
     # Losses and gradients
 
     def _backward(self, run: Callable, tensors: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.inside:
+        if self.active_calls:
             return run(tensors, *args, **kwargs)
         self._before_backward(tensors)
-        with self.inside("backward"):
+        with self.active_calls("backward"):
             result = run(tensors, *args, **kwargs)
-        for ddp, names in self.used.items():
+        for ddp, names in self.used_names.items():
             self.notes.write("used", ddp=ddp, number=len(names))
-        self.used.clear()
+        self.used_names.clear()
         return result
 
-    @unseen
+    @hide_from_observers
     def _before_backward(self, tensors: Any) -> None:
         first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         divisor, means = loss_divisor(first)
         sync = {str(self._number(w)): w.require_backward_grad_sync for w in self.wrappers}
         self.notes.write("backward", divisor=divisor, means=means, sync=sync, lines=lines())
 
-    @unseen
+    @hide_from_observers
     def _note_targets(self, target: torch.Tensor, reduction: str, ignored: int) -> None:
         if target.is_floating_point() or not target.numel():
             return
@@ -230,7 +237,7 @@ class TrainingObserver:
         return compute(input, target, *args, **kwargs)
 
     def _clip(self, clip: Callable, *args: Any, **kwargs: Any) -> Any:
-        with self.inside("clip"):
+        with self.active_calls("clip"):
             norm = clip(*args, **kwargs)
         if not is_sharded(norm):
             self.notes.write("clip", norm=float(norm), lines=lines())
@@ -240,44 +247,44 @@ class TrainingObserver:
 
     def _make_optimizer(self, init: Callable, optimizer: Optimizer, *args, **kwargs) -> None:
         init(optimizer, *args, **kwargs)
-        if optimizer not in self.made_at:
-            self.made_at[optimizer] = lines()
+        if optimizer not in self.creation_lines:
+            self.creation_lines[optimizer] = lines()
 
-    @unseen
+    @hide_from_observers
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if self.inside:
+        if self.active_calls:
             return
         if id(optimizer) not in self.numbers:
             self._number(optimizer)
             self.optimizers.append(optimizer)
         parameters = optimizer_parameters(optimizer)
-        known = {id(p): name for m in self.models for name, p in m.named_parameters()}
+        names = {id(p): name for m in self.models for name, p in m.named_parameters()}
         wrappers = [self._number(w) for w in self.wrappers if set(map(id, parameters)) & ids(w)]
-        self.inside.calls.append("step")
+        self.active_calls.calls.append("step")
         self.notes.write(
             "step",
             optimizer=self._number(optimizer),
             ddp=wrappers,
             rates=rates(optimizer),
-            names=[known.get(id(p), "") for p in parameters],
+            names=[names.get(id(p), "") for p in parameters],
             gradients=hashes(p.grad for p in parameters),
             weights=hashes(parameters),
             empty=sum(p.grad is None for p in parameters),
             sharded=any(is_sharded(p) for m in self.models for p in m.parameters()),
-            made=self.made_at.get(optimizer, []),
+            made=self.creation_lines.get(optimizer, []),
             lines=lines(),
         )
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if self.inside.calls[-1:] != ["step"]:
+        if self.active_calls.calls[-1:] != ["step"]:
             return
-        self.inside.calls.pop()
+        self.active_calls.calls.pop()
         self._note_weights(optimizer)
-        self.taken += 1
-        if self.taken >= self.steps * len(self.optimizers):
+        self.step_count += 1
+        if self.step_count >= self.steps * len(self.optimizers):
             self.leave()
 
-    @unseen
+    @hide_from_observers
     def _note_weights(self, optimizer: Optimizer) -> None:
         facts = {
             "optimizer": self._number(optimizer),
@@ -288,21 +295,21 @@ class TrainingObserver:
     def leave(self) -> None:
         """End the script; a script that catches everything is ended with its process."""
         self.notes.write("enough")
-        if self.over:
+        if self.ended:
             os.kill(os.getpid(), signal.SIGKILL)
-        self.over = True
-        raise EnoughSeen
+        self.ended = True
+        raise ObservationEnded
 
-    @unseen
-    def at_the_end(self) -> None:
+    @hide_from_observers
+    def note_final_state(self) -> None:
         """Note what the models hold at last."""
         for model in [m for m in self.models if m not in [w.module for w in self.wrappers]]:
-            wrapped = isinstance(model, DistributedDataParallel)
+            is_ddp = isinstance(model, DistributedDataParallel)
             buffers = dict(model.named_buffers())
             self.notes.write(
                 "end",
                 model=self._number(model),
-                ddp=self._number(model) if wrapped else None,
+                ddp=self._number(model) if is_ddp else None,
                 weights=hashes(model.parameters()),
                 buffers=dict(zip(buffers, hashes(buffers.values()), strict=True)),
             )
@@ -312,30 +319,30 @@ class TrainingObserver:
 
     # Which is which
 
-    def _know(self, module: nn.Module) -> None:
+    def _register(self, module: nn.Module) -> None:
         if id(module) not in self.numbers:
             self.models.append(module)  # kept: its id must stay its own
             self._number(module)
 
-    def _number(self, one: Any) -> int:
-        return self.numbers.setdefault(id(one), len(self.numbers))
+    def _number(self, thing: Any) -> int:
+        return self.numbers.setdefault(id(thing), len(self.numbers))
 
-    def kind_of(self, tensor: torch.Tensor) -> str:
+    def role_of(self, tensor: torch.Tensor) -> str:
         """What a tensor is to the models that are known: gradient, parameter, buffer or other."""
-        place = start_of(tensor)
+        address = data_address(tensor)
         for model in self.models:
             for parameter in model.parameters():
-                if start_of(parameter) == place:
+                if data_address(parameter) == address:
                     return "parameter"
-                if parameter.grad is not None and start_of(parameter.grad) == place:
+                if parameter.grad is not None and data_address(parameter.grad) == address:
                     return "gradient"
-            if any(start_of(buffer) == place for buffer in model.buffers()):
+            if any(data_address(buffer) == address for buffer in model.buffers()):
                 return "buffer"
         sizes = [sum(p.numel() for p in m.parameters() if p.grad is not None) for m in self.models]
         return "gradient" if tensor.numel() > 1 and tensor.numel() in sizes else "other"
 
 
-class Calls(Recorder):
+class CallObserver(Recorder):
     """Notes every call that communicates, and writes to parameters outside of steps."""
 
     def __init__(self, training: TrainingObserver):
@@ -344,17 +351,17 @@ class Calls(Recorder):
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run every operator as it is."""
-        if not self.training.inside and args and func._schema.is_mutable:
-            self._written(args[0])
+        if not self.training.active_calls and args and func._schema.is_mutable:
+            self._note_write(args[0])
         return super().__torch_dispatch__(func, types, args, kwargs)
 
-    @unseen
-    def _written(self, tensor: Any) -> None:
+    @hide_from_observers
+    def _note_write(self, tensor: Any) -> None:
         training = self.training
-        if training.writes >= WRITES or not training.optimizers:
+        if training.write_count >= MAX_WRITES or not training.optimizers:
             return
-        if isinstance(tensor, torch.Tensor) and training.kind_of(tensor) == "parameter":
-            training.writes += 1
+        if isinstance(tensor, torch.Tensor) and training.role_of(tensor) == "parameter":
+            training.write_count += 1
             training.notes.write("write", lines=lines())
 
     def note(self, func: Any, name: str, args: tuple, kwargs: dict) -> list[dict]:
@@ -363,18 +370,18 @@ class Calls(Recorder):
         self._note(rows, args)
         return rows
 
-    @unseen
+    @hide_from_observers
     def _note(self, rows: list[dict], args: tuple) -> None:
         training = self.training
-        by = next(iter(training.inside.calls), "hand")
-        sent: Sequence = tensors_in(list(args)) if by == "hand" else ()
-        numbers = [float(t) for t in sent if t.numel() == 1 and not t.is_complex()]
+        by = next(iter(training.active_calls.calls), "hand")
+        tensors: Sequence = tensors_in(list(args)) if by == "hand" else ()
+        numbers = [float(t) for t in tensors if t.numel() == 1 and not t.is_complex()]
         for row in rows:
             training.notes.write(
                 "comm",
                 **{key: row[key] for key in ("group", "op", "bytes", "dtype")},
                 by=by,
-                of=training.kind_of(sent[0]) if sent else "",
+                of=training.role_of(tensors[0]) if tensors else "",
                 value=numbers[0] if len(numbers) == 1 and row["dtype"] else None,
                 lines=lines(),
             )
@@ -409,6 +416,6 @@ def is_local_norm(module: nn.Module) -> bool:
     return isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
 
 
-def start_of(tensor: torch.Tensor) -> int:
+def data_address(tensor: torch.Tensor) -> int:
     """Where the values of a tensor begin."""
     return 0 if is_sharded(tensor) or tensor.is_meta else tensor.data_ptr()

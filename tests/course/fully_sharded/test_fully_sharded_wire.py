@@ -113,7 +113,7 @@ def test_only_what_is_unsharded_does_not_shrink(steps):
     ddp, by_block = (steps[way][0].held for way in (DDP, BY_BLOCK))
     whole = 4 * sum(p.numel() for p in PARAMETERS[3].parameters())
     assert (ddp.parameters, ddp.gradients) == (whole, whole) and ddp.unsharded == 0
-    assert by_block.kept == pytest.approx(ddp.kept / ranks, rel=0.02)
+    assert by_block.model_states == pytest.approx(ddp.model_states / ranks, rel=0.02)
     block = 4 * sum(p.numel() for p in PARAMETERS[3].blocks[0].parameters())
     assert 2 * block < by_block.unsharded < 5 * block
 

@@ -164,7 +164,7 @@ def test_each_switch_does_what_the_page_says():
     measured = real_run.switches(ranks=2)
     held = [measured[name].held for name in real_run.SWITCHES]
     block, units, bf16, selective, full, kept = held
-    assert len({one.kept for one in held}) == 1
+    assert len({one.model_states for one in held}) == 1
     assert units.unsharded < block.unsharded and bf16.unsharded < units.unsharded
     assert full.activations < selective.activations < bf16.activations < units.activations
     assert [one.unsharded for one in (selective, full)] == [bf16.unsharded] * 2

@@ -166,7 +166,7 @@ def test_the_sentence_and_the_lanes():
     found = step_breakdown.steps("100 Mbit/s, 0.5 ms", 128)
     assert found.parts["exposed"].sum() > 0.3 * found.parts["seconds"].sum()
     picture = step_breakdown.step_plot(found)
-    assert found.in_a_sentence() in picture.alt and "rank 1, network" in picture.alt
+    assert found.describe() in picture.alt and "rank 1, network" in picture.alt
 
 
 @pytest.mark.push("claims of the pages that take long")

@@ -48,9 +48,9 @@ def timings(machine="2 cores of a test"):
 
 
 def figure():
-    made = Figure((3, 2))
-    made.subplots().barh([0, 1], [3, 4], hatch="///")
-    return made
+    picture = Figure((3, 2))
+    picture.subplots().barh([0, 1], [3, 4], hatch="///")
+    return picture
 
 
 def matplotlib_rgb(colour):
@@ -83,10 +83,10 @@ def test_contrast_is_that_of_the_standard():
 
 @pytest.mark.parametrize("eye, least", [(np.eye(3), 10), (PROTANOPIA, 7), (DEUTERANOPIA, 7)])
 def test_ranks_colours_are_apart_for_every_kind_of_eye(eye, least):
-    seen = oklab(np.array([linear(c) for c in rank_colours.RANK_COLOURS]) @ np.transpose(eye))
-    apart = min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2))
-    assert len(seen) == 8
-    assert apart >= least  # 2 is a difference that can just be seen side by side
+    colours = oklab(np.array([linear(c) for c in rank_colours.RANK_COLOURS]) @ np.transpose(eye))
+    distance = min(np.linalg.norm(a - b) for a, b in itertools.combinations(colours, 2))
+    assert len(colours) == 8
+    assert distance >= least  # 2 is a difference that can just be seen side by side
 
 
 def test_series_are_no_ranks_and_stand_out_on_the_white_card():
@@ -187,8 +187,8 @@ def test_a_drawn_figure_is_closed_so_that_nothing_shows_it_again():
     import matplotlib.pyplot as plt
 
     before = plt.get_fignums()
-    made, _ = plt.subplots()
-    Picture(made, ALT)._repr_html_()
+    picture, _ = plt.subplots()
+    Picture(picture, ALT)._repr_html_()
     assert plt.get_fignums() == before
     figures.step_time_plot(timings())
     assert plt.get_fignums() == before
@@ -254,14 +254,16 @@ def test_alt_text_survives_nbconvert():
 
 
 def test_step_times_name_every_candidate_size_and_the_machine():
-    made = figures.step_time_plot(timings())
-    said = words(made)
-    assert {"width 64, depth 4, batch 64", "width 256, depth 4, batch 64"} <= set(said)
-    assert "measured on 2 cores of a test" in said
-    assert {"7.68", "15.4", "23"} <= set(said)  # medians in ms of the small model
-    widths = [bar.get_width() for bar in made.axes.patches]
+    picture = figures.step_time_plot(timings())
+    texts = words(picture)
+    assert {"width 64, depth 4, batch 64", "width 256, depth 4, batch 64"} <= set(texts)
+    assert "measured on 2 cores of a test" in texts
+    assert {"7.68", "15.4", "23"} <= set(texts)  # medians in ms of the small model
+    widths = [bar.get_width() for bar in picture.axes.patches]
     assert widths == pytest.approx([7.68, 15.36, 23.04])
-    assert "width 64, depth 4, batch 64: one process 7.68; DataParallel (stand-in) 15.4" in made.alt
+    assert (
+        "width 64, depth 4, batch 64: one process 7.68; DataParallel (stand-in) 15.4" in picture.alt
+    )
 
 
 def test_step_times_of_one_size_need_no_size_columns():
@@ -270,16 +272,16 @@ def test_step_times_of_one_size_need_no_size_columns():
 
 
 def test_speed_up_has_a_point_for_each_candidate_but_the_baseline():
-    made = figures.speed_up_plot(speed_up(timings(), "one process"), "one process")
-    axes = made.axes
-    assert "measured on 2 cores of a test" in words(made)
+    picture = figures.speed_up_plot(speed_up(timings(), "one process"), "one process")
+    axes = picture.axes
+    assert "measured on 2 cores of a test" in words(picture)
     points = {line.get_label(): list(line.get_xdata()) for line in axes.lines[1:]}
     assert points == {
         "DataParallel (stand-in)": pytest.approx([0.5, 0.5]),
         "DDP": pytest.approx([1 / 3, 1 / 3]),
     }
     assert list(axes.lines[0].get_xdata()) == [1, 1]
-    assert "width 64, depth 4, batch 64: DataParallel (stand-in) 0.50, DDP 0.33" in made.alt
+    assert "width 64, depth 4, batch 64: DataParallel (stand-in) 0.50, DDP 0.33" in picture.alt
 
 
 def test_a_table_without_rows_is_not_drawn():
@@ -295,30 +297,32 @@ HELD = pd.DataFrame(
 
 
 def test_bars_stack_the_parts_to_the_whole_and_say_so():
-    made = figures.bars({"DDP": HELD, "sharded": HELD / 2}, "kB", "Held", totals=figures.number)
-    ends = [bar.get_x() + bar.get_width() for bar in made.axes.patches]
+    picture = figures.bars({"DDP": HELD, "sharded": HELD / 2}, "kB", "Held", totals=figures.number)
+    ends = [bar.get_x() + bar.get_width() for bar in picture.axes.patches]
     assert ends == pytest.approx([100, 100, 50, 1284.5])
-    assert {"rank 0", "parameters", "buckets", "sharded", "kB", " 1,284", " 50"} <= set(words(made))
-    assert made.alt == (
+    assert {"rank 0", "parameters", "buckets", "sharded", "kB", " 1,284", " 50"} <= set(
+        words(picture)
+    )
+    assert picture.alt == (
         "Held, kB. DDP: rank 0: parameters 100; rank 1: parameters 50, buckets 1,234. "
         "sharded: rank 0: parameters 50; rank 1: parameters 25, buckets 617."
     )
 
 
 def test_upright_bars_of_ranks_wear_the_ranks_colours():
-    made = figures.bars(HELD[["parameters"]], "kB", "Held", by="rank", upright=True)
-    assert [bar.get_height() for bar in made.axes.patches] == [100, 50]
-    seen = [bar.get_facecolor()[:3] for bar in made.axes.patches]
-    assert seen == [matplotlib_rgb(colour) for colour in rank_colours.RANK_COLOURS[:2]]
-    assert made.alt == "Held, kB. rank 0 100; rank 1 50."
+    picture = figures.bars(HELD[["parameters"]], "kB", "Held", by="rank", upright=True)
+    assert [bar.get_height() for bar in picture.axes.patches] == [100, 50]
+    colours = [bar.get_facecolor()[:3] for bar in picture.axes.patches]
+    assert colours == [matplotlib_rgb(colour) for colour in rank_colours.RANK_COLOURS[:2]]
+    assert picture.alt == "Held, kB. rank 0 100; rank 1 50."
 
 
 def test_a_hundred_ranks_are_drawn_and_a_thousand_refused():
     table = pd.DataFrame({"parameters": range(100)}, index=[f"rank {r}" for r in range(100)])
     for upright in (False, True):
-        made = figures.bars(table, "kB", "Held", by="rank", upright=upright)
-        assert len(made.axes.patches) == 100 and made.svg
-        assert "rank 99 99" in made.alt
+        picture = figures.bars(table, "kB", "Held", by="rank", upright=upright)
+        assert len(picture.axes.patches) == 100 and picture.svg
+        assert "rank 99 99" in picture.alt
     with pytest.raises(ValueError, match="1000 bars do not fit into a picture: draw 128 or fewer"):
         figures.bars(pd.concat([table] * 10), "kB", "Held")
 
@@ -336,8 +340,8 @@ def test_lanes_and_lines_of_one_rank_and_of_a_hundred(count):
 
 
 def test_nan_is_no_bar_and_is_said():
-    made = figures.bars(HELD.assign(buckets=float("nan")), "kB", "Held")
-    assert "rank 1: parameters 50, buckets none" in made.alt and made.svg
+    picture = figures.bars(HELD.assign(buckets=float("nan")), "kB", "Held")
+    assert "rank 1: parameters 50, buckets none" in picture.alt and picture.svg
 
 
 EVENTS = pd.DataFrame(
@@ -347,13 +351,13 @@ EVENTS = pd.DataFrame(
 
 
 def test_lanes_show_each_event_in_its_lane_and_waiting_as_pale():
-    made = figures.lanes(EVENTS, "milliseconds", "Two ranks", by="rank", pale=["waits"])
-    lengths = [(bar.get_x(), bar.get_width(), round(bar.get_y())) for bar in made.axes.patches]
+    picture = figures.lanes(EVENTS, "milliseconds", "Two ranks", by="rank", pale=["waits"])
+    lengths = [(bar.get_x(), bar.get_width(), round(bar.get_y())) for bar in picture.axes.patches]
     assert lengths == [(0, 3, 0), (0, 1, 1), (1, 2, 1)]
-    works, waits = made.axes.patches[1:]
+    works, waits = picture.axes.patches[1:]
     assert works.get_facecolor() != waits.get_facecolor()
-    assert {"works", "waits", "rank 1", "milliseconds"} <= set(words(made))
-    assert made.alt == (
+    assert {"works", "waits", "rank 1", "milliseconds"} <= set(words(picture))
+    assert picture.alt == (
         "Two ranks, milliseconds. rank 0: works from 0 to 3; rank 1: works from 0 to 1, "
         "waits from 1 to 3."
     )
@@ -361,27 +365,27 @@ def test_lanes_show_each_event_in_its_lane_and_waiting_as_pale():
 
 def test_lanes_have_panels_an_order_and_a_mark_for_what_takes_no_time():
     events = EVENTS.assign(what="compute", end=[3, 1, 1], panel=["a", "a", "b"], text=["", "x", ""])
-    made = figures.lanes(events, "ms", "Two ranks", order=["rank 1", "rank 0"])
-    assert [axes.get_title() for axes in made.figure.axes] == ["a", "b"]
-    assert [bar.get_width() > 0 for bar in made.figure.axes[1].patches] == [True]
-    assert [label.get_text() for label in made.axes.get_yticklabels()] == ["rank 1", "rank 0"]
-    assert "x" in words(made)
+    picture = figures.lanes(events, "ms", "Two ranks", order=["rank 1", "rank 0"])
+    assert [axes.get_title() for axes in picture.figure.axes] == ["a", "b"]
+    assert [bar.get_width() > 0 for bar in picture.figure.axes[1].patches] == [True]
+    assert [label.get_text() for label in picture.axes.get_yticklabels()] == ["rank 1", "rank 0"]
+    assert "x" in words(picture)
 
 
 def test_lines_of_ranks_wear_the_ranks_colours_and_markers():
     losses = pd.DataFrame({f"rank {rank}": [2.0, 1.0, 0.5] for rank in range(3)})
-    made = figures.lines({"SGD": losses.rename_axis("step")}, "loss", "Training", by="rank")
-    assert [line.get_color() for line in made.axes.lines] == list(rank_colours.RANK_COLOURS[:3])
-    assert len({line.get_marker() for line in made.axes.lines}) == 3
-    assert {"step", "loss", "SGD", "rank 2"} <= set(words(made))
-    assert made.alt.startswith("Training, loss. SGD: rank 0 from 2 to 0.5, rank 1 from 2 to 0.5")
+    picture = figures.lines({"SGD": losses.rename_axis("step")}, "loss", "Training", by="rank")
+    assert [line.get_color() for line in picture.axes.lines] == list(rank_colours.RANK_COLOURS[:3])
+    assert len({line.get_marker() for line in picture.axes.lines}) == 3
+    assert {"step", "loss", "SGD", "rank 2"} <= set(words(picture))
+    assert picture.alt.startswith("Training, loss. SGD: rank 0 from 2 to 0.5, rank 1 from 2 to 0.5")
 
 
 def test_lines_leave_out_what_is_not_known():
     table = pd.DataFrame({"loss": [1.0, 2.0, float("nan")], "never": [float("nan")] * 3})
-    made = figures.lines(table, "loss", "Training", log="y")
-    assert made.axes.get_yscale() == "log" and made.svg
-    assert made.alt == "Training, loss. loss from 1 to 2."
+    picture = figures.lines(table, "loss", "Training", log="y")
+    assert picture.axes.get_yscale() == "log" and picture.svg
+    assert picture.alt == "Training, loss. loss from 1 to 2."
 
 
 def test_boxes_and_arrows_stand_where_they_are_put():
@@ -419,11 +423,11 @@ def test_an_event_that_ends_before_it_starts_is_refused():
 
 def test_images_are_drawn_side_by_side_with_their_names_and_compared():
     image = np.linspace(0, 1, 64)
-    made = figures.images_plot({"zero": image, "one": 1 - image, "again": image})
-    assert [axes.get_title() for axes in made.figure.axes] == ["zero", "one", "again"]
-    drawn = made.figure.axes[1].images[0].get_array()
-    np.testing.assert_array_equal(drawn, (1 - image).reshape(8, 8))
-    assert "by 0.51 from the one and by 0.00 from the again" in made.alt
+    picture = figures.images_plot({"zero": image, "one": 1 - image, "again": image})
+    assert [axes.get_title() for axes in picture.figure.axes] == ["zero", "one", "again"]
+    pixels = picture.figure.axes[1].images[0].get_array()
+    np.testing.assert_array_equal(pixels, (1 - image).reshape(8, 8))
+    assert "by 0.51 from the one and by 0.00 from the again" in picture.alt
 
 
 @pytest.mark.long
@@ -435,5 +439,5 @@ def test_ranks_draw_nothing():
         "for m in pkgutil.walk_packages(room.__path__, room.__name__ + '.')]; "
         "sys.exit(', '.join({'matplotlib', 'IPython', 'ipywidgets'} & set(sys.modules)) or 0)"
     )
-    done = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True)
-    assert done.stderr == "" and done.returncode == 0
+    run = subprocess.run([sys.executable, "-c", code], timeout=60, capture_output=True, text=True)
+    assert run.stderr == "" and run.returncode == 0

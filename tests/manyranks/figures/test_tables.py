@@ -44,10 +44,10 @@ def test_a_frame_has_no_empty_header_in_a_kernel_and_in_a_rank():
     )
     formatter = DisplayFormatter()
     show_frames(formatter)
-    shown = formatter.format(frame)[0]
+    output = formatter.format(frame)[0]
     values = RankValues([{"text/plain": repr(frame), "text/html": frame._repr_html_()}])
     assert "<th></th>" in frame._repr_html_()
-    for page in (shown["text/html"], values._repr_html_()):
+    for page in (output["text/html"], values._repr_html_()):
         assert "<th></th>" not in page and "<th>rank</th>" in page and "<td>4</td>" in page
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from ddp_workbook import launch, record_collectives
 from manyranks import errors
-from manyranks.network.launch_network import MEMORY
+from manyranks.network.launch_network import SHARED_MEMORY
 from manyranks.network.links import PRESETS, Network, network
 from tests.workers import network_workers as workers
 from tools.set_up import ROOT
@@ -35,17 +35,17 @@ BUSY = 10
 )
 def test_a_link_in_words(words, rate, latency):
     """With a rate in bits or bytes, a latency, or the name of a link of the planner."""
-    found = network(words)
-    assert (found.bytes_per_second, found.latency) == pytest.approx((rate, latency))
-    assert (found.nodes, found.scale) == (1, 1)
+    result = network(words)
+    assert (result.bytes_per_second, result.latency) == pytest.approx((rate, latency))
+    assert (result.nodes, result.scale) == (1, 1)
 
 
 def test_nodes_and_a_larger_model_in_words():
     """Each part that is not the default."""
-    found = network("Ethernet 10G; 2 nodes; inside NVLink 4; scale 1000")
-    assert found == Network(1.25e9, 14e-6, 2, 450e9, PRESETS["NVLink 4"].latency, 1000)
-    assert network(found) is found and Network.unpacked(found.packed()) == found
-    assert Network.unpacked(network("1 Gbit/s").packed()) == network("1 Gbit/s")  # infinity, too
+    result = network("Ethernet 10G; 2 nodes; inside NVLink 4; scale 1000")
+    assert result == Network(1.25e9, 14e-6, 2, 450e9, PRESETS["NVLink 4"].latency, 1000)
+    assert network(result) is result and Network.from_json(result.to_json()) == result
+    assert Network.from_json(network("1 Gbit/s").to_json()) == network("1 Gbit/s")  # infinity, too
 
 
 @pytest.mark.parametrize(
@@ -112,18 +112,18 @@ def test_a_larger_model_is_more_bytes():
 
 def test_two_nodes_have_two_speeds():
     """A ring inside a node is fast; one over both is as fast as its ranks' shares of the port."""
-    found = network("1 MB/s, 10 ms; 2 nodes; inside 1 GB/s, 1 ms")
-    assert found.seconds("all_gather", 10**6, [0, 1], 4) == pytest.approx(1e-3 + 0.5e-3)
-    assert found.seconds("all_gather", 10**6, [0, 2], 4) == pytest.approx(10e-3 + 1.0)
-    assert found.seconds("all_gather", 10**6, [0, 1, 2, 3], 4) == pytest.approx(12e-3 + 0.75)
+    result = network("1 MB/s, 10 ms; 2 nodes; inside 1 GB/s, 1 ms")
+    assert result.seconds("all_gather", 10**6, [0, 1], 4) == pytest.approx(1e-3 + 0.5e-3)
+    assert result.seconds("all_gather", 10**6, [0, 2], 4) == pytest.approx(10e-3 + 1.0)
+    assert result.seconds("all_gather", 10**6, [0, 1, 2, 3], 4) == pytest.approx(12e-3 + 0.75)
 
 
 def test_infiniband_has_a_port_for_each_rank():
     """So a ring of one rank a node is not slower for its neighbours, and one of all is faster."""
-    found = network("InfiniBand HDR; 2 nodes; inside NVLink 3")
+    result = network("InfiniBand HDR; 2 nodes; inside NVLink 3")
     size, once = 10**9, 0.5 * 10**9 / PRESETS["InfiniBand HDR"].bytes_per_second
-    assert found.seconds("all_gather", size, [0, 2], 4) == pytest.approx(once, rel=1e-2)
-    all_four = found.seconds("all_gather", size, [0, 1, 2, 3], 4)
+    assert result.seconds("all_gather", size, [0, 2], 4) == pytest.approx(once, rel=1e-2)
+    all_four = result.seconds("all_gather", size, [0, 1, 2, 3], 4)
     assert all_four == pytest.approx(1.5 * once / 2, rel=1e-2)
 
 
@@ -154,9 +154,9 @@ def test_every_call_is_delivered_right_and_late():
     """All that torch.distributed has on gloo: the values of a launch without a network."""
     order = network("10 Mbit/s, 5 ms")
     plain = launch(workers.every_call, ranks=4)
-    found = launch(workers.every_call, ranks=4, network=order)
-    for rank, (one, other) in enumerate(zip(plain, found, strict=True)):
-        assert {name: held for name, (_, held) in one.items()} == {
+    result = launch(workers.every_call, ranks=4, network=order)
+    for rank, (rank_result, other) in enumerate(zip(plain, result, strict=True)):
+        assert {name: held for name, (_, held) in rank_result.items()} == {
             name: held for name, (_, held) in other.items()
         }
         for op in ("all_reduce", "all_gather", "reduce_scatter", "all_to_all"):
@@ -171,8 +171,8 @@ def test_around_the_ring_all_send_at_once():
     """A port sends and receives at the same time."""
     order = network("1 Mbit/s, 5 ms")  # 37 ms a message; one after the other would be 148
     one_way = order.seconds("send", 4000, [0, 1], 4)
-    found = launch(workers.every_call, ranks=4, network=order)
-    assert min(one["around the ring"][0] for one in found) < 2 * one_way
+    result = launch(workers.every_call, ranks=4, network=order)
+    assert min(one["around the ring"][0] for one in result) < 2 * one_way
 
 
 def test_a_call_begins_when_the_last_rank_has_come():
@@ -212,8 +212,8 @@ def test_small_buckets_hide_what_one_bucket_shows():
 def test_the_recorder_sees_the_same_calls():
     """It stands before the network, as before gloo."""
     plain = record_collectives(workers.trained, "ddp", ranks=2)
-    found = record_collectives(workers.trained, "ddp", ranks=2, network="1 Gbit/s")
-    assert found.equals(plain)
+    result = record_collectives(workers.trained, "ddp", ranks=2, network="1 Gbit/s")
+    assert result.equals(plain)
 
 
 def test_a_failing_rank_is_named_as_without_a_network():
@@ -226,14 +226,14 @@ def test_a_hang_is_described_as_without_a_network():
     """Which rank did not enter, and where the others wait."""
     with pytest.raises(errors.RanksHung) as plain:
         launch(workers.misses_one, ranks=2, timeout=2)
-    with pytest.raises(errors.RanksHung) as found:
+    with pytest.raises(errors.RanksHung) as result:
         launch(workers.misses_one, ranks=2, timeout=2, network=SLOW)
-    assert str(found.value) == str(plain.value)
+    assert str(result.value) == str(plain.value)
 
 
 def test_a_worker_that_never_communicates():
     """Runs, and nothing is left over."""
-    before = {*os.listdir(MEMORY)} if Path(MEMORY).is_dir() else set()
+    before = {*os.listdir(SHARED_MEMORY)} if Path(SHARED_MEMORY).is_dir() else set()
     assert launch(workers.says_nothing, ranks=2, network="1 kbit/s, 1 s") == [7, 7]
     launch(workers.trained, "ddp", ranks=2, network="1 Gbit/s")
-    assert not Path(MEMORY).is_dir() or {*os.listdir(MEMORY)} <= before
+    assert not Path(SHARED_MEMORY).is_dir() or {*os.listdir(SHARED_MEMORY)} <= before

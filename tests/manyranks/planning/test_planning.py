@@ -28,11 +28,11 @@ from ddp_workbook.experiments.fully_sharded.strategies import FAKE
 from ddp_workbook.experiments.one_gpu import group
 from manyranks.errors import WorkbookError
 from manyranks.planning import formulas, hardware, sizes
-from manyranks.planning.activations import Saving, at_the_loss, of_loss, saved_by_block
+from manyranks.planning.activations import Saving, block_bytes, bytes_at_loss, loss_bytes
 from manyranks.planning.config import TYPES
 from manyranks.planning.decoder import DecoderShape, of_size
 from manyranks.planning.formulas import Policy
-from manyranks.planning.messages import Message, fsdp_messages, summed
+from manyranks.planning.messages import Message, fsdp_messages, sum_by_kind
 from manyranks.planning.models import decoder_shape
 from manyranks.planning.plan import estimate, plan, possible_changes
 from manyranks.planning.settings import STRATEGIES
@@ -47,8 +47,8 @@ from tools.set_up import ROOT
 BF16, FP32 = torch.bfloat16, torch.float32
 MODELS = ROOT / "data" / "models"
 H100 = Cluster(
-    hardware.named(hardware.INTRA_NODE_LINKS, "NVLink 4"),
-    hardware.named(hardware.INTER_NODE_LINKS, "InfiniBand NDR"),
+    hardware.find_by_name(hardware.INTRA_NODE_LINKS, "NVLink 4"),
+    hardware.find_by_name(hardware.INTER_NODE_LINKS, "InfiniBand NDR"),
 )
 CPU = torch.device("cpu")
 
@@ -130,7 +130,7 @@ def by_formula(
     units = shape.units(split)
     calls = fsdp_messages(units, shards, how, ranks // shards)
     sums = Counter((call.op, call.bytes, call.received) for call in calls)
-    return formulas.fully_sharded(units, shards, how=how), sums
+    return formulas.fully_sharded(units, shards, policy=how), sums
 
 
 @pytest.mark.parametrize(
@@ -166,17 +166,17 @@ def test_a_tied_embedding_has_half_of_its_gradient_from_the_start():
 def saved_bytes(block: nn.Module, width: int, dtype: torch.dtype, tokens: int) -> int:
     """Bytes of the storages that a block's forward saves, parameters apart."""
     own = {parameter.untyped_storage()._cdata for parameter in block.parameters()}
-    kept = {}
+    storages = {}
 
     def pack(tensor):
         storage = tensor.untyped_storage()
-        kept[storage._cdata] = tensor
+        storages[storage._cdata] = tensor
         return tensor
 
     tokens_in = torch.randn(2, tokens // 2, width, dtype=dtype, requires_grad=True)
     with torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor):
         block(tokens_in)
-    return sum(t.untyped_storage().nbytes() for key, t in kept.items() if key not in own)
+    return sum(t.untyped_storage().nbytes() for key, t in storages.items() if key not in own)
 
 
 def wide_block(gpt: bool, dtype: torch.dtype) -> tuple[DecoderShape, Block]:
@@ -195,14 +195,14 @@ def wide_block(gpt: bool, dtype: torch.dtype) -> tuple[DecoderShape, Block]:
 @pytest.mark.parametrize("gpt", [True, False])
 def test_a_block_saves_what_the_formula_says(gpt, dtype):
     shape, block = wide_block(gpt, dtype)
-    measured = saved_bytes(block, shape.width, dtype, tokens=128)
-    assert saved_by_block(shape, 128, Saving(dtype)) == pytest.approx(measured, rel=0.005)
+    saved = saved_bytes(block, shape.width, dtype, tokens=128)
+    assert block_bytes(shape, 128, Saving(dtype)) == pytest.approx(saved, rel=0.005)
 
 
 def keeps_products(context, op, *args, **kwargs) -> CheckpointPolicy:
     """Keep what matrix products and attention return; compute the rest again."""
-    kept = ("addmm", "mm", "scaled_dot_product")
-    is_kept = any(word in str(op) for word in kept)
+    products = ("addmm", "mm", "scaled_dot_product")
+    is_kept = any(word in str(op) for word in products)
     return CheckpointPolicy.MUST_SAVE if is_kept else CheckpointPolicy.PREFER_RECOMPUTE
 
 
@@ -222,16 +222,16 @@ def test_selective_checkpointing_keeps_what_the_formula_says(gpt):
         alive = sum(ledger.sizes.values())
     kept = alive - output.nbytes - sum(parameter.nbytes for parameter in block.parameters())
     how = Saving(FP32, "selective")
-    assert saved_by_block(shape, tokens.shape[:2].numel(), how) == pytest.approx(kept, rel=0.005)
+    assert block_bytes(shape, tokens.shape[:2].numel(), how) == pytest.approx(kept, rel=0.005)
 
 
 def test_gpt_saves_what_korthikanti_counts_without_dropout_and_attention_matrix():
     """34 - 2 bytes a token and unit of width; the statistics of softmax and norms are extra. With
     tensor parallelism 10 - 2 stay whole, with sequence parallelism nothing does."""
     shape = decoder_shape("GPT-3 175B")
-    assert saved_by_block(shape, 1, Saving()) / shape.width == pytest.approx(32, rel=0.002)
+    assert block_bytes(shape, 1, Saving()) / shape.width == pytest.approx(32, rel=0.002)
     for sequence, whole in ((False, 8), (True, 0)):
-        saved = saved_by_block(shape, 1024, Saving(tensor=8, sequence=sequence)) / 1024
+        saved = block_bytes(shape, 1024, Saving(tensor=8, sequence=sequence)) / 1024
         assert saved / shape.width == pytest.approx(whole + (32 - whole) / 8, rel=0.01)
 
 
@@ -245,18 +245,18 @@ def test_the_loss_takes_a_dozen_bytes_for_each_word_of_the_vocabulary(dtype, eac
         F.cross_entropy(logits.float(), torch.zeros(tokens, dtype=torch.int64)).backward()
     weights = 8 * words * dtype.itemsize
     shape = replace(SMALL, vocabulary=words)
-    assert of_loss(shape, tokens, Saving(dtype)) == each * tokens * words
+    assert loss_bytes(shape, tokens, Saving(dtype)) == each * tokens * words
     assert ledger.held.peak - weights == pytest.approx(each * tokens * words, rel=0.001)
 
 
 def test_checkpointing_keeps_the_inputs_of_blocks_alone():
     shape = decoder_shape("8B")
     full, some, less = (
-        at_the_loss(shape, 8192, Saving(checkpoint=on)) for on in (False, "selective", True)
+        bytes_at_loss(shape, 8192, Saving(checkpoint=on)) for on in (False, "selective", True)
     )
     inputs = shape.layers * 8192 * shape.width * 2
     assert less < some < full
-    assert less == pytest.approx(inputs + of_loss(shape, 8192, Saving()), rel=0.02)
+    assert less == pytest.approx(inputs + loss_bytes(shape, 8192, Saving()), rel=0.02)
 
 
 # Models
@@ -316,10 +316,10 @@ CONFIGS = {
 @pytest.mark.parametrize("name", CONFIGS)
 def test_published_configs_have_their_parameters_and_make_a_plan(name):
     """Within 1 %; none is refused, whole or with its embedding apart."""
-    made = plan(str(MODELS / f"{name}.json"), 1024, split_root=True)
+    result = plan(str(MODELS / f"{name}.json"), 1024, split_root=True)
     everything, active = CONFIGS[name]
-    assert made.shape.parameters == pytest.approx(everything, rel=0.01)
-    assert made.shape.active == pytest.approx(active, rel=0.01)
+    assert result.shape.parameters == pytest.approx(everything, rel=0.01)
+    assert result.shape.active == pytest.approx(active, rel=0.01)
     assert {path.stem for path in MODELS.glob("*.json")} == set(CONFIGS)
 
 
@@ -423,8 +423,8 @@ def test_what_a_config_lacks_can_be_added():
     without = {name: value for name, value in LLAMA.items() if name != "vocab_size"}
     assert decoder_shape(without, {"vocab_size": 100}) == decoder_shape(LLAMA)
     strange = LLAMA | {"model_type": "of_tomorrow"}
-    known = decoder_shape(strange, {"model_type": "llama"})
-    assert known.parameters == decoder_shape(LLAMA).parameters
+    shape = decoder_shape(strange, {"model_type": "llama"})
+    assert shape.parameters == decoder_shape(LLAMA).parameters
     with pytest.raises(PlanRefused, match="parameters is none"):
         plan("8B", 8, fields={"vocab_size": 3})
 
@@ -435,8 +435,8 @@ def test_what_a_config_lacks_can_be_added():
 def test_fully_shard_cuts_what_a_plan_says():
     """Every unit of a model, on `meta`, for 48 fake ranks; embedding apart, too."""
     for split in (False, True):
-        made = plan("1B" if not split else "8B", 48, split_root=split)
-        assert on_page.sharded_by_torch(made) == made.ledger.parameters
+        result = plan("1B" if not split else "8B", 48, split_root=split)
+        assert on_page.sharded_by_torch(result) == result.ledger.parameters
 
 
 @pytest.mark.push("plans of large models")
@@ -448,12 +448,12 @@ def test_a_model_of_400_b_for_1024_ranks_takes_seconds_and_little_memory():
 
 def test_the_row_of_the_benchmark(monkeypatch):
     """Seconds and memory of the cut, beside the plan; a slow or a large one misses."""
-    found = {large_plan.CUT: (3.0, 2**29), large_plan.PLAN_TEXT: (0.02, 2**28)}
-    monkeypatch.setattr(large_plan, "run", found.__getitem__)
+    results = {large_plan.CUT: (3.0, 2**29), large_plan.PLAN_TEXT: (0.02, 2**28)}
+    monkeypatch.setattr(large_plan, "run", results.__getitem__)
     seconds, memory = large_plan.measure(quick=True)
     assert (seconds.value, memory.value) == (3.0, 0.5) and seconds.met and memory.met
     assert "0.020 s" in seconds.compared_with or "20" in seconds.compared_with
-    found[large_plan.CUT] = (5.0, 2**31)
+    tolerances[large_plan.CUT] = (5.0, 2**31)
     assert not any(line.met for line in large_plan.measure(quick=True))
 
 
@@ -469,15 +469,17 @@ def test_what_fits_and_what_does_not():
 
 def test_a_card_gives_what_torch_finds_on_it():
     """And other sizes mean what they say."""
-    found = {memory: plan("8B", 8, memory).settings.memory for memory in ("80GB", "75GB", "40GiB")}
-    assert found == {"80GB": round(79.11 * 2**30), "75GB": 75 * 10**9, "40GiB": 40 * 2**30}
+    memory_of_plan = {
+        memory: plan("8B", 8, memory).settings.memory for memory in ("80GB", "75GB", "40GiB")
+    }
+    assert memory_of_plan == {"80GB": round(79.11 * 2**30), "75GB": 75 * 10**9, "40GiB": 40 * 2**30}
     assert plan("8B", 8, gpu="A100").settings.memory == round(79.15 * 2**30)
     assert plan("8B", 8, "40GB").settings.memory == round(39.5 * 2**30)
 
 
 def test_a_tight_fit_is_called_so():
-    made = plan("8B", 8)
-    close = plan("8B", 8, memory=round(made.ledger.device / 0.95))
+    result = plan("8B", 8)
+    close = plan("8B", 8, memory=round(result.ledger.device / 0.95))
     assert close.fits and "barely" in close.verdict
 
 
@@ -497,13 +499,13 @@ def test_a_tight_fit_is_called_so():
 )
 def test_what_would_fit_does(options):
     """Each change by itself, or all of them together if they are one entry."""
-    made = plan(**options)
-    assert not made.fits and made.would_fit
-    for words in made.would_fit:
-        settings = made.settings
+    result = plan(**options)
+    assert not result.fits and result.would_fit
+    for words in result.would_fit:
+        settings = result.settings
         for word in words.split(", "):
-            settings = replace(settings, **dict(possible_changes(made.shape, settings))[word])
-        assert estimate(made.shape, settings).fits, words
+            settings = replace(settings, **dict(possible_changes(result.shape, settings))[word])
+        assert estimate(result.shape, settings).fits, words
 
 
 @pytest.mark.parametrize(
@@ -522,9 +524,9 @@ def test_what_would_fit_does(options):
     ids=str,
 )
 def test_what_would_fit_is_no_larger_a_change_than_needed(options, suggested, half_as_far):
-    made = plan(**options)
-    assert suggested in made.would_fit
-    assert not estimate(made.shape, replace(made.settings, **half_as_far)).fits
+    result = plan(**options)
+    assert suggested in result.would_fit
+    assert not estimate(result.shape, replace(result.settings, **half_as_far)).fits
 
 
 # To the byte, as they were when their formulas had been compared with real steps and with what is
@@ -555,26 +557,26 @@ PINNED = [
 
 @pytest.mark.parametrize(("options", "held", "step"), PINNED, ids=str)
 def test_a_plan_is_what_it_was(options, held, step):
-    made = plan(**options)
-    kept = made.ledger.parameters, made.ledger.gradients, made.ledger.optimizer
-    passing = made.ledger.unsharded, made.ledger.buckets, made.ledger.copies
-    assert (*kept, *passing, made.ledger.activations) == held
-    assert {type(part) for part in (*kept, *passing, made.ledger.activations)} == {int}
-    sent = sum(message.times * message.bytes for message in made.messages)
-    seconds = round(made.compute_seconds, 6)
-    assert (made.moment, len(made.messages), sent, seconds) == step
+    result = plan(**options)
+    states = result.ledger.parameters, result.ledger.gradients, result.ledger.optimizer
+    passing = result.ledger.unsharded, result.ledger.buckets, result.ledger.copies
+    assert (*states, *passing, result.ledger.activations) == held
+    assert {type(part) for part in (*states, *passing, result.ledger.activations)} == {int}
+    message_bytes = sum(message.times * message.bytes for message in result.messages)
+    seconds = round(result.compute_seconds, 6)
+    assert (result.moment, len(result.messages), message_bytes, seconds) == step
 
 
 def test_more_ranks_than_rows_are_all_padding():
     """65,536 ranks, and no tensor of the blocks has so many rows: fewer shards hold less."""
-    made = plan("405B", 65536, "80GB")
-    assert made.ledger.unsharded > 1.4 * plan("405B", 1024).ledger.unsharded
-    assert any(words.startswith("HSDP over ") for words in made.would_fit)
+    result = plan("405B", 65536, "80GB")
+    assert result.ledger.unsharded > 1.4 * plan("405B", 1024).ledger.unsharded
+    assert any(words.startswith("HSDP over ") for words in result.would_fit)
 
 
 def test_where_nothing_helps_it_is_said():
-    made = plan("405B", 8, "2GB", sequence=512, offload=True, tensor=8, split_root=True)
-    assert made.would_fit == () and "pipeline parallelism" in made.verdict
+    result = plan("405B", 8, "2GB", sequence=512, offload=True, tensor=8, split_root=True)
+    assert result.would_fit == () and "pipeline parallelism" in result.verdict
 
 
 def test_embedding_and_output_as_units_make_405_b_fit_with_8192_tokens():
@@ -588,22 +590,23 @@ def test_embedding_and_output_as_units_make_405_b_fit_with_8192_tokens():
 
 def test_the_unsharded_parts_of_a_plan_are_those_of_its_worst_moment():
     for split in (False, True):
-        made = plan("405B", 1024, split_root=split)
-        assert sum(made.whole.values()) == made.ledger.unsharded
-        assert on_page.unsharded_parts(made)["GB"].sum() == pytest.approx(
-            made.ledger.unsharded / 1e9
+        result = plan("405B", 1024, split_root=split)
+        assert sum(result.whole.values()) == result.ledger.unsharded
+        assert on_page.unsharded_parts(result)["GB"].sum() == pytest.approx(
+            result.ledger.unsharded / 1e9
         )
-        assert any("scatter buffer" in what for what in made.whole)
+        assert any("scatter buffer" in what for what in result.whole)
     assert plan("1B", 2, strategy="DDP").whole == {}
 
 
 def test_offload_moves_what_is_kept_to_the_host_and_takes_time():
     """Two gathers of float32 shards and a gradient cross PCIe; a node holds eight ranks' bytes."""
     there, here = plan("8B", 8, offload=True), plan("8B", 8)
-    assert there.ledger.host == here.ledger.kept and here.ledger.host == 0
+    assert there.ledger.host == here.ledger.model_states and here.ledger.host == 0
     assert there.host_memory == 8 * there.ledger.host
     link = (
-        hardware.named(hardware.INTRA_NODE_LINKS, "PCIe 5").bytes_per_second * hardware.LINK_SHARE
+        hardware.find_by_name(hardware.INTRA_NODE_LINKS, "PCIe 5").bytes_per_second
+        * hardware.LINK_SHARE
     )
     assert there.host_seconds == pytest.approx(3 * here.ledger.parameters / link)
     assert set(there.on_gpu) == {"unsharded", "activations"}
@@ -612,11 +615,11 @@ def test_offload_moves_what_is_kept_to_the_host_and_takes_time():
 
 
 def test_strategies_differ_where_they_should():
-    made = {name: plan("8B", 8, "1TB", strategy=name) for name in STRATEGIES}
-    assert made["DDP"].ledger.optimizer > 7 * made["ZeRO-1"].ledger.optimizer
-    assert made["ZeRO-1"].ledger.parameters > 7 * made["fully_shard"].ledger.parameters
-    assert made["HSDP"].ledger == made["fully_shard"].ledger  # one node is one group of shards
-    assert sum(made["DDP"].calls["bytes"]) == made["DDP"].ledger.gradients
+    result = {name: plan("8B", 8, "1TB", strategy=name) for name in STRATEGIES}
+    assert result["DDP"].ledger.optimizer > 7 * result["ZeRO-1"].ledger.optimizer
+    assert result["ZeRO-1"].ledger.parameters > 7 * result["fully_shard"].ledger.parameters
+    assert result["HSDP"].ledger == result["fully_shard"].ledger  # one node is one group of shards
+    assert sum(result["DDP"].calls["bytes"]) == result["DDP"].ledger.gradients
     in_16 = plan("8B", 16, strategy="HSDP")
     assert list(in_16.calls["op"]).count("all_reduce") == 1
     assert plan("8B", 16, strategy="fsdp") == plan("8B", 16)
@@ -654,7 +657,7 @@ def test_a_global_batch_is_made_of_micro_batches():
 def test_tensor_parallelism_cuts_blocks_and_activations_and_sends_activations():
     """Eight ranks of a node share a block; eight such groups cut what is left."""
     alone, shared = plan("70B", 64, checkpoint=False), plan("70B", 64, tensor=8, checkpoint=False)
-    assert shared.ledger.kept == pytest.approx(alone.ledger.kept, rel=0.001)
+    assert shared.ledger.model_states == pytest.approx(alone.ledger.model_states, rel=0.001)
     assert shared.ledger.unsharded < alone.ledger.unsharded / 7
     assert shared.ledger.activations < alone.ledger.activations / 7
     plain = plan("70B", 64, tensor=8, checkpoint=False, sequence_parallel=False)
@@ -674,11 +677,11 @@ def test_mfu_counts_nothing_twice():
 
 
 def test_experts_count_in_memory_and_only_the_active_ones_in_compute():
-    made = plan(str(MODELS / "mixtral-8x7b.json"), 64)
-    dense = flops(made.shape, 1, 4096) / (6 * made.shape.active)
+    result = plan(str(MODELS / "mixtral-8x7b.json"), 64)
+    dense = flops(result.shape, 1, 4096) / (6 * result.shape.active)
     assert 1 < dense < 1.2
-    assert made.ledger.parameters == pytest.approx(4 * 46.7e9 / 64, rel=0.01)
-    assert "(12.9 B active)" in str(made)
+    assert result.ledger.parameters == pytest.approx(4 * 46.7e9 / 64, rel=0.01)
+    assert "(12.9 B active)" in str(result)
 
 
 def test_one_gpu_sends_nothing():
@@ -688,14 +691,14 @@ def test_one_gpu_sends_nothing():
 
 
 def test_the_page_in_words_has_all_numbers():
-    made = plan("70B", 64, "80GB")
-    text = str(made)
-    for part, size in made.on_gpu.items():
+    result = plan("70B", 64, "80GB")
+    text = str(result)
+    for part, size in result.on_gpu.items():
         assert part in text and sizes.format_bytes(size) in text
-    for calls in summed(made.messages).itertuples():
+    for calls in sum_by_kind(result.messages).itertuples():
         assert calls.op in text and str(calls.calls) in text
     assert "Fits" in text and "Bound by compute" in text and max(map(len, text.splitlines())) < 110
-    assert f"an MFU of {made.mfu:.0%}" in text
+    assert f"an MFU of {result.mfu:.0%}" in text
 
 
 # Seconds
@@ -705,10 +708,10 @@ def test_a_ring_takes_its_steps_and_its_bytes():
     """Eight GPUs in a node: (N - 1) / N of the bytes over NVLink; an all-reduce twice that."""
     gather = Message("all_gather", "forward", 10**9, 8 * 10**9, 8)
     link = H100.inside.bytes_per_second * hardware.LINK_SHARE
-    expected = hardware.CALL + 7 * 3.4e-6 + 7 * 10**9 / link
+    expected = hardware.CALL_S + 7 * 3.4e-6 + 7 * 10**9 / link
     assert call_seconds(gather, H100) == pytest.approx(expected)
     reduce = Message("all_reduce", "backward", 8 * 10**9, 8 * 10**9, 8)
-    assert call_seconds(reduce, H100) == pytest.approx(2 * expected - hardware.CALL)
+    assert call_seconds(reduce, H100) == pytest.approx(2 * expected - hardware.CALL_S)
 
 
 def test_ports_between_nodes_are_shared_by_those_who_use_them():
@@ -719,7 +722,9 @@ def test_ports_between_nodes_are_shared_by_those_who_use_them():
     port = H100.between.bytes_per_second * hardware.LINK_SHARE
     assert call_seconds(across, H100) == pytest.approx(whole * 63 / 64 / (8 * port), rel=0.05)
     assert call_seconds(lone, H100) == pytest.approx(whole * 7 / 8 / port, rel=0.05)
-    one_port = replace(H100, between=hardware.named(hardware.INTER_NODE_LINKS, "Ethernet 100G"))
+    one_port = replace(
+        H100, between=hardware.find_by_name(hardware.INTER_NODE_LINKS, "Ethernet 100G")
+    )
     port = one_port.between.bytes_per_second * hardware.LINK_SHARE
     assert call_seconds(across, one_port) == pytest.approx(whole * 63 / 64 / port, rel=0.05)
     assert call_seconds(lone, one_port) == pytest.approx(8 * whole * 7 / 8 / port, rel=0.05)
@@ -739,8 +744,8 @@ def test_flops_are_those_that_torchtitan_counts():
 
 
 def test_every_number_of_the_hardware_has_its_source():
-    for one in (*hardware.GPUS, *hardware.INTRA_NODE_LINKS, *hardware.INTER_NODE_LINKS):
-        assert any(year in one.source for year in map(str, range(2000, 2027))), one.name
+    for item in (*hardware.GPUS, *hardware.INTRA_NODE_LINKS, *hardware.INTER_NODE_LINKS):
+        assert any(year in item.source for year in map(str, range(2000, 2027))), item.name
     links = {link.name for link in hardware.INTRA_NODE_LINKS}
     assert {name for gpu in hardware.GPUS for name in (gpu.inside, gpu.host)} <= links
     assert {"V100", "A100 40GB", "A100", "L40S", "H100", "H200", "B200", "MI300X"} <= {
@@ -870,13 +875,16 @@ def test_what_torchtitan_could_not_run_does_not_fit():
 def test_the_table_of_strategies_says_what_its_plans_say():
     """In all three dtypes; HSDP saves bytes between two nodes, and none between many in bf16."""
     table = on_page.strategies_table("8B", 16)
-    sent, left = table["sent"], table["between nodes"]
-    ratio = (sent.loc["fully_shard"] / sent.loc["DDP", "fp32"]).round(2).tolist()
+    bytes_sent, bytes_between_nodes = table["sent"], table["between nodes"]
+    ratio = (bytes_sent.loc["fully_shard"] / bytes_sent.loc["DDP", "fp32"]).round(2).tolist()
     assert ratio == pytest.approx([1.43, 0.97, 0.72], abs=0.01)  # 1.5, 1.0, 0.75 but for the root
     whole, zero = "blocks stay gathered", "ZeroRedundancyOptimizer"
-    assert (sent.loc[whole] < sent.loc[zero]).all()
+    assert (bytes_sent.loc[whole] < bytes_sent.loc[zero]).all()
     assert (table.loc[whole, ["kept", "unsharded"]] < table.loc[zero, ["kept", "unsharded"]]).all()
-    assert left.loc["HSDP, a node a copy", "bf16"] < 0.6 * left.loc["fully_shard", "bf16"]
+    assert (
+        bytes_between_nodes.loc["HSDP, a node a copy", "bf16"]
+        < 0.6 * bytes_between_nodes.loc["fully_shard", "bf16"]
+    )
     many = on_page.strategies_table("8B", 1024)["between nodes"]
     assert many.loc["HSDP, a node a copy", "bf16"] > many.loc["fully_shard", "bf16"]
     assert table.loc["fully_shard, CPU offload", ("host", "")] == pytest.approx(64, rel=0.01)
@@ -892,28 +900,28 @@ def test_six_questions_lead_to_the_first_that_fits():
 
 
 def test_pictures_show_every_part_and_the_memory():
-    made = plan("8B", 8, strategy="DDP")
-    picture = on_page.plan_plot({"8B": made}, memory=True, seconds=True)
+    result = plan("8B", 8, strategy="DDP")
+    picture = on_page.plan_plot({"8B": result}, memory=True, seconds=True)
     memory, seconds = picture.figure.axes
     labels = [text.get_text() for text in memory.get_legend().get_texts()]
-    named = ["optimizer state" if part == "optimizer" else part for part in made.on_gpu]
-    assert labels == named
+    parts = ["optimizer state" if part == "optimizer" else part for part in result.on_gpu]
+    assert labels == parts
     widths = sum(bar.get_width() for bar in memory.patches)
-    assert widths == pytest.approx(made.ledger.device / 1e9)
+    assert widths == pytest.approx(result.ledger.device / 1e9)
     assert memory.lines[0].get_xdata()[0] == pytest.approx(84.9, abs=0.1)
-    times = [made.compute_seconds, made.network_seconds]
+    times = [result.compute_seconds, result.network_seconds]
     assert [bar.get_width() for bar in seconds.patches] == times
     assert "does not fit into 85 GB" in picture.alt
     assert f"{times[0]:.2f} s of compute" in picture.alt
 
 
 def test_controls_plan_anew():
-    made = on_page.play_plan()
-    assert "Llama 3 70B. Fits" in made.answer.words
+    result = on_page.play_plan()
+    assert "Llama 3 70B. Fits" in result.answer.words
     for name, value in {"parameters": "405B", "strategy": "DDP"}.items():
-        made.controls[name].value = value
-    made.wait()
-    assert "Llama 3 405B. Does not fit" in made.answer.words and "copies" in made.answer.words
+        result.controls[name].value = value
+    result.wait()
+    assert "Llama 3 405B. Does not fit" in result.answer.words and "copies" in result.answer.words
 
 
 @pytest.mark.parametrize("strategy", STRATEGIES)
@@ -930,6 +938,6 @@ def test_the_ends_of_all_sliders_make_a_plan(strategy):
 
 
 def test_a_choice_that_makes_no_sense_is_explained_in_place():
-    made = on_page.play_plan()
-    answer = made.answer_to(made.values | {"gpus": 12, "strategy": "HSDP"})
+    result = on_page.play_plan()
+    answer = result.answer_to(result.values | {"gpus": 12, "strategy": "HSDP"})
     assert answer.picture == "" and "does not divide 12" in answer.report()

@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 from ddp_workbook.experiments.many_machines import costs, projection
-from manyranks.planning.hardware import INTER_NODE_LINKS, INTRA_NODE_LINKS, named
+from manyranks.planning.hardware import INTER_NODE_LINKS, INTRA_NODE_LINKS, find_by_name
 from manyranks.planning.scaling import (
     Job,
     Ring,
@@ -64,12 +64,12 @@ def test_the_first_bucket_leaves_while_backward_runs():
 def test_all_reduces_take_turns():
     """On a slow network each one waits for the one before, and the last ends the step."""
     slow = Ring(0.0, 1e-6)
-    sent = bucket_timings(JOB, slow, 2, 100)
-    assert [one.start for one in sent[1:]] == [one.end for one in sent[:-1]]
+    timings = bucket_timings(JOB, slow, 2, 100)
+    assert [timing.start for timing in timings[1:]] == [timing.end for timing in timings[:-1]]
     step = predict_step(JOB, slow, 2, 100)
     assert step.communication == pytest.approx(8.0)  # bytes times beta times 2 (N - 1) / N = 1
-    assert step.seconds == pytest.approx(sent[-1].end + JOB.update)
-    assert step.exposed == pytest.approx(sent[-1].end - step.compute)
+    assert step.seconds == pytest.approx(timings[-1].end + JOB.update)
+    assert step.exposed == pytest.approx(timings[-1].end - step.compute)
 
 
 def test_a_fast_network_is_hidden_but_for_the_last_bucket():
@@ -143,7 +143,9 @@ def test_a_second_rank_need_not_pay():
 
 # Two levels
 
-H100 = Cluster(named(INTRA_NODE_LINKS, "NVLink 4"), named(INTER_NODE_LINKS, "InfiniBand NDR"))
+H100 = Cluster(
+    find_by_name(INTRA_NODE_LINKS, "NVLink 4"), find_by_name(INTER_NODE_LINKS, "InfiniBand NDR")
+)
 
 
 def test_a_node_is_faster_than_two():
@@ -202,9 +204,11 @@ def test_host_and_wire_are_told_apart():
     """From links of two bandwidths; the third is predicted."""
     links = Links(alpha=1e-4, host=2e-9, overhead=1.05)
     timings = pd.concat(all_reduces(links.at(rate), bytes_per_second=rate) for rate in (5e6, 100e6))
-    found, _ = fit_links(timings)
-    assert (found.alpha, found.host, found.overhead) == pytest.approx((1e-4, 2e-9, 1.05))
-    assert found.at(20e6).beta == pytest.approx(2e-9 + 1.05 / 20e6)
+    coefficients, _ = fit_links(timings)
+    assert (coefficients.alpha, coefficients.host, coefficients.overhead) == pytest.approx(
+        (1e-4, 2e-9, 1.05)
+    )
+    assert coefficients.at(20e6).beta == pytest.approx(2e-9 + 1.05 / 20e6)
 
 
 def test_compute_is_fitted_on_shared_cores_as_well():
@@ -212,8 +216,10 @@ def test_compute_is_fitted_on_shared_cores_as_well():
     job = Job(2e-3, 50e-6, (1,), cores=2)
     rows = [(n, rows) for n in (1, 2, 3, 4) for rows in (32, 256)]
     timings = pd.DataFrame(rows, columns=["ranks", "rows"])
-    found, _ = fit_compute(timings.assign(seconds=[job.compute(*row) for row in rows]), cores=2)
-    assert found == pytest.approx({"fixed": 2e-3, "per_row": 50e-6})
+    coefficients, _ = fit_compute(
+        timings.assign(seconds=[job.compute(*row) for row in rows]), cores=2
+    )
+    assert coefficients == pytest.approx({"fixed": 2e-3, "per_row": 50e-6})
 
 
 def test_alpha_and_beta_are_those_of_ranks_with_cores_of_their_own():
@@ -286,8 +292,8 @@ def test_the_model_of_this_machine_predicts_what_was_measured(measured):
 
 def test_no_round_begins_after_the_budget():
     """A busy machine gets fewer rounds, and a page does not take longer for it."""
-    kept = costs.run_ranks(costs.Call(costs.timings_of_rank, (SMALL, 50, (), 0.0), {}), 2)
-    assert [{timing.round for timing in of_rank} for of_rank in kept] == [{1}, {1}]
+    results = costs.run_ranks(costs.Call(costs.timings_of_rank, (SMALL, 50, (), 0.0), {}), 2)
+    assert [{timing.round for timing in of_rank} for of_rank in results] == [{1}, {1}]
 
 
 def test_the_slowest_rank_counts_from_the_first_ones_begin():

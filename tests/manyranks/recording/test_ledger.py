@@ -53,16 +53,16 @@ def test_every_strategy_holds_and_sends_what_the_formulas_say(ranks, width, dept
     else:
         assert (wire["calls"] == wire["predicted_calls"]).all()
         assert (wire["bytes"] == wire["predicted_bytes"]).all()
-    measured = held.pivot(index=["strategy", "rank"], columns="part", values="measured")
-    assert (measured["peak"] >= measured["parameters"] + measured["optimizer"]).all()
+    sizes = held.pivot(index=["strategy", "rank"], columns="part", values="measured")
+    assert (sizes["peak"] >= sizes["parameters"] + sizes["optimizer"]).all()
 
 
 @pytest.mark.push("bytes of every strategy")
 def test_in_three_dtypes_strategies_keep_and_send_what_the_formulas_say():
     """fp32, bf16 reduced in fp32, and bf16 reduced in bf16: on 4 ranks, to the byte."""
     held, wire = experiment.strategies(4, 64, 2, among=strategies.in_all_dtypes())
-    kept = held[held["part"].isin(("parameters", "gradients", "optimizer", "unsharded"))]
-    assert (kept["predicted"] == kept["measured"]).all()
+    compared = held[held["part"].isin(("parameters", "gradients", "optimizer", "unsharded"))]
+    assert (compared["predicted"] == compared["measured"]).all()
     assert (wire["calls"] == wire["predicted_calls"]).all()
     assert (wire["bytes"] == wire["predicted_bytes"]).all()
 
@@ -80,10 +80,12 @@ def test_bytes_in_three_dtypes_are_those_of_the_page():
 @pytest.mark.push("bytes of every strategy")
 def test_all_strategies_compute_the_same_loss():
     """In float32; bf16 keeps three digits. One process does not see the others' rows."""
-    chosen = [one for one in strategies.STRATEGIES.values() if one.kind != "one process"]
+    chosen = [
+        strategy for strategy in strategies.STRATEGIES.values() if strategy.kind != "one process"
+    ]
     of_ranks = launch(strategies.measured_steps, chosen, 32, 1, ranks=4)
-    for found in of_ranks:
-        losses = {name: step.loss for name, step in found.items()}
+    for of_rank in of_ranks:
+        losses = {name: step.loss for name, step in of_rank.items()}
         exact = torch.tensor([loss for name, loss in losses.items() if name != "bf16"])
         assert torch.allclose(exact, exact[0].expand_as(exact), atol=1e-5)
         assert losses["bf16"] == pytest.approx(losses["DDP"], rel=0.02)
@@ -98,9 +100,9 @@ def test_the_tables_and_the_picture_of_strategies(held_of_two):
     assert list(table.index) == names
     whole = parameters_of(DigitsTransformer(32, 1)) * FLOAT / 1000
     assert table.loc["DDP", "parameters"] == pytest.approx(whole, abs=0.05)
-    sent = experiment.wire_table(wire)
-    assert "one process" not in sent.index  # it sends nothing
-    in_ring = sent["kB sent in a ring"]
+    wire_table = experiment.wire_table(wire)
+    assert "one process" not in wire_table.index  # it sends nothing
+    in_ring = wire_table["kB sent in a ring"]
     assert in_ring["DDP"] == pytest.approx(whole, abs=0.1)  # 2 (N-1)/N of it
     assert in_ring["fully_shard"] == pytest.approx(1.5 * whole, rel=0.05)  # the root: once
     picture = experiment.bars(held)
@@ -117,9 +119,9 @@ def test_what_a_gpu_has_recorded_stands_beside_the_formulas(tmp_path):
     """Counted on rank 0 of eight, in MB; no rows where nobody has recorded any."""
     assert experiment.recorded_ledger(tmp_path).empty
     model = DigitsTransformer(64, 3)
-    kept = 4 * parameters_of(model) * FLOAT
+    parameter_bytes = 4 * parameters_of(model) * FLOAT
     size = {"width": 64, "depth": 3, "batch": 64}
-    sizes = {"counted_bytes": kept, "peak_bytes": 2 * kept}
+    sizes = {"counted_bytes": parameter_bytes, "peak_bytes": 2 * parameter_bytes}
     rows = [
         size | sizes | {"strategy": name, "ranks": 8, "after": after}
         for name in ("one process", "unheard of")
@@ -127,8 +129,12 @@ def test_what_a_gpu_has_recorded_stands_beside_the_formulas(tmp_path):
     ]
     one_gpu.record("memory", rows, "a GPU", tmp_path)
     (row,) = experiment.recorded_ledger(tmp_path).to_dict("records")
-    assert row["kept, by formula"] == row["kept, counted"] == pytest.approx(kept / 1e6, abs=0.05)
-    assert row["allocator's peak"] == pytest.approx(2 * kept / 1e6, abs=0.05)
+    assert (
+        row["kept, by formula"]
+        == row["kept, counted"]
+        == pytest.approx(parameter_bytes / 1e6, abs=0.05)
+    )
+    assert row["allocator's peak"] == pytest.approx(2 * parameter_bytes / 1e6, abs=0.05)
     assert row["all parts, by formula"] > row["kept, by formula"]
 
 
@@ -138,7 +144,7 @@ def test_policies_of_a_reader_are_measured():
         2, mp_policy=MixedPrecisionPolicy(param_dtype=torch.bfloat16)
     )
     units, how = strategies.units_of(DigitsTransformer(64, 8)), strategies.Strategy("").policy
-    default = formulas.fully_sharded(units, 2, how=how)
+    default = formulas.fully_sharded(units, 2, policy=how)
     assert held["unsharded"].item() == pytest.approx(default.unsharded / 2000, rel=0.02)
     assert held["parameters"].item() == pytest.approx(default.parameters / 1000, rel=0.02)
 
@@ -152,17 +158,17 @@ def test_deeper_models_have_no_more_unsharded():
 
 def test_pinned_memory_needs_an_accelerator():
     """Why the strategy that offloads asks for memory that is not pinned."""
-    said = launch(workers.pinned_on_a_cpu, ranks=1)[0]
+    message = launch(workers.pinned_on_a_cpu, ranks=1)[0]
     if not torch.accelerator.is_available():
         of_builds = ("Cannot access accelerator device when none is available", "no NVIDIA driver")
-        assert any(words in said for words in of_builds)  # for CPUs, and for CUDA
+        assert any(words in message for words in of_builds)  # for CPUs, and for CUDA
 
 
 # The instrument
 
 
 @pytest.fixture(scope="module")
-def seen():
+def ledgers():
     """By way: what rank 1 of 2 saw of a step."""
     return launch(workers.steps, 32, 3, ranks=2)[1]
 
@@ -173,75 +179,75 @@ ALL = parameters_of(MODEL) * FLOAT
 
 
 @pytest.mark.push("bytes of every strategy")
-def test_measuring_changes_no_number(seen):
+def test_measuring_changes_no_number(ledgers):
     """Each loss is the same to the last bit with a ledger and without."""
-    for way, one in seen.items():
-        assert one.losses == one.unmeasured, way
+    for way, step in ledgers.items():
+        assert step.losses == step.unmeasured, way
 
 
 @pytest.mark.push("bytes of every strategy")
-def test_ddp_holds_all_of_it_and_the_gradients_twice(seen):
+def test_ddp_holds_all_of_it_and_the_gradients_twice(ledgers):
     """Unless the gradients are views of the buckets."""
-    held, views = seen["DDP"].held, seen["DDP, views"].held
+    held, views = ledgers["DDP"].held, ledgers["DDP, views"].held
     assert (held.parameters, held.gradients, held.buckets, held.unsharded) == (ALL, ALL, ALL, 0)
     assert (views.gradients, views.buckets) == (ALL, 0)
 
 
 @pytest.mark.long
-def test_a_rank_keeps_half_of_everything(seen):
+def test_a_rank_keeps_half_of_everything(ledgers):
     """By hand and with fully_shard; padding aside, of which there is little."""
     for way in ("by hand", "whole", "by block"):
-        held = seen[way].held
+        held = ledgers[way].held
         assert held.parameters == pytest.approx(ALL / 2, rel=0.01)
         assert held.gradients == pytest.approx(ALL / 2, rel=0.01)
         assert held.optimizer == pytest.approx(ALL, rel=0.01)
 
 
-def test_what_is_whole_when(seen):
+def test_what_is_whole_when(ledgers):
     """By block and by hand one block at a time; wrapped as a whole, all of it all the time."""
     at_most = {
         way: max(len([u for u in moment.whole if u != "root"]) for moment in s.timeline)
-        for way, s in seen.items()
+        for way, s in ledgers.items()
     }
     assert at_most == {
         "DDP": 0, "DDP, views": 0, "by hand": 1, "keeps all": 3, "whole": 0, "by block": 1,
     }  # fmt: skip
-    computing = [m for m in seen["whole"].timeline if "blocks" in m.event]
+    computing = [m for m in ledgers["whole"].timeline if "blocks" in m.event]
     assert {moment.whole["root"] for moment in computing} == {ALL}
 
 
-def test_the_blocks_come_in_order(seen):
+def test_the_blocks_come_in_order(ledgers):
     """Forward from the first to the last, backward from the last to the first."""
     there = [f"forward blocks.{i}" for i in range(3)]
     back = [f"backward blocks.{i}" for i in (2, 1, 0)]
     for way in ("by hand", "whole", "by block"):
-        events = dict.fromkeys(moment.event for moment in seen[way].timeline)
+        events = dict.fromkeys(moment.event for moment in ledgers[way].timeline)
         expected = ["forward", *there, "backward", *back, "update"]
         assert list(events) == expected
 
 
-def test_each_block_is_whole_in_its_own_forward_and_backward(seen):
+def test_each_block_is_whole_in_its_own_forward_and_backward(ledgers):
     """And gone before the next one's forward is over."""
     for way in ("by hand", "by block"):
         for event in ("forward blocks.1", "backward blocks.1"):
-            whole = [m.whole for m in seen[way].timeline if m.event == event]
+            whole = [m.whole for m in ledgers[way].timeline if m.event == event]
             assert max(sizes.get("blocks.1", 0) for sizes in whole) == BLOCK
-        later = [m.whole for m in seen[way].timeline if m.event == "forward blocks.2"]
+        later = [m.whole for m in ledgers[way].timeline if m.event == "forward blocks.2"]
         assert max(sizes.get("blocks.1", 0) for sizes in later) == 0
 
 
-def test_what_is_never_freed_shows(seen):
+def test_what_is_never_freed_shows(ledgers):
     """The mistake that this instrument is there for."""
-    assert seen["keeps all"].held.unsharded > seen["by hand"].held.unsharded + BLOCK
-    assert seen["keeps all"].held.peak > seen["by hand"].held.peak + BLOCK
+    assert ledgers["keeps all"].held.unsharded > ledgers["by hand"].held.unsharded + BLOCK
+    assert ledgers["keeps all"].held.peak > ledgers["by hand"].held.peak + BLOCK
 
 
-def test_the_most_of_the_timeline_is_the_unsharded_part(seen):
+def test_the_most_of_the_timeline_is_the_unsharded_part(ledgers):
     """Held and timeline are one count."""
-    for way, one in seen.items():
-        assert max(moment.bytes for moment in one.timeline) == one.held.unsharded
-        assert one.timeline[0] == Moment("forward", {})
-        assert (one.timeline[-1].live == {}) == (way != "keeps all")
+    for way, step in ledgers.items():
+        assert max(moment.bytes for moment in step.timeline) == step.held.unsharded
+        assert step.timeline[0] == Moment("forward", {})
+        assert (step.timeline[-1].live == {}) == (way != "keeps all")
 
 
 # Without ranks
@@ -272,7 +278,7 @@ def test_one_process_by_the_byte():
     hidden, scores, loss = 5 * 16, 5 * 2, 1
     # tanh saves its output; the scores and the loss are alive as backward begins
     assert hidden * FLOAT <= held.activations <= (hidden + scores + loss) * FLOAT
-    assert held.kept + rows.nbytes <= held.peak  # all are there as the optimizer steps
+    assert held.model_states + rows.nbytes <= held.peak  # all are there as the optimizer steps
 
 
 def test_gradients_are_counted_as_the_optimizer_finds_them():

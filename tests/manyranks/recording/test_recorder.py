@@ -198,8 +198,8 @@ def test_ddp_in_buckets():
     layer = (8 * 8 + 8) * FLOAT
     wire = record_collectives(workers.ddp, sizes, 2, bucket_cap_mb=layer / 2**20)
     for rank in range(2):
-        sent = of(wire.query("op == 'all_reduce'"), rank, "bytes")
-        assert sent == [(3 * layer,), (layer,), (layer,), (layer,)]
+        payloads = of(wire.query("op == 'all_reduce'"), rank, "bytes")
+        assert payloads == [(3 * layer,), (layer,), (layer,), (layer,)]
 
 
 def test_unused_parameters_cost_an_all_reduce_a_step():
@@ -214,8 +214,8 @@ def test_unused_parameters_cost_an_all_reduce_a_step():
 def test_ddp_broadcasts_buffers_before_each_forward():
     wire = record_collectives(workers.ddp_with_batch_norm)
     buffers = [(10 * FLOAT,), (8,)]  # mean and variance; then the int64 counter
-    sent = of(wire.query("op == 'broadcast' and dtype != 'int32'"), 0, "bytes")[2:]
-    assert sent == [(8,), *buffers, *buffers]
+    payloads = of(wire.query("op == 'broadcast' and dtype != 'int32'"), 0, "bytes")[2:]
+    assert payloads == [(8,), *buffers, *buffers]
 
 
 @pytest.mark.parametrize("ranks", [2, 3])

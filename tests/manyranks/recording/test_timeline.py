@@ -29,10 +29,10 @@ def test_spans_are_joined_cut_and_taken_away():
     """The arithmetic of times."""
     assert traces.union(spans((3, 4), (0, 1), (0.5, 2), (2, 2.5))).tolist() == [[0, 2.5], [3, 4]]
     assert traces.union(spans()).shape == (0, 2)
-    assert traces.within(spans((0, 2), (3, 4)), 1, 3.5).tolist() == [[1, 2], [3, 3.5]]
-    left = traces.without(spans((0, 10)), spans((-1, 1), (3, 4), (9, 12)))
-    assert left.tolist() == [[1, 3], [4, 9]]
-    assert traces.overlap(spans((0, 3), (5, 9)), spans((2, 6))).tolist() == [[2, 3], [5, 6]]
+    assert traces.clip(spans((0, 2), (3, 4)), 1, 3.5).tolist() == [[1, 2], [3, 3.5]]
+    rest = traces.difference(spans((0, 10)), spans((-1, 1), (3, 4), (9, 12)))
+    assert rest.tolist() == [[1, 3], [4, 9]]
+    assert traces.intersection(spans((0, 3), (5, 9)), spans((2, 6))).tolist() == [[2, 3], [5, 6]]
     assert traces.length(spans((0, 1), (3, 5))) == 3
 
 
@@ -44,7 +44,7 @@ def event(name: str, start: float, end: float, **more) -> dict:
     return {"ph": "X", "name": name, "ts": start * 1e3, "dur": (end - start) * 1e3, **more}
 
 
-def written(path, rank: int, events: list[dict], host: str = "a", base: int = 0):
+def write_trace(path, rank: int, events: list[dict], host: str = "a", base: int = 0):
     """A trace's file."""
     content = {
         "distributedInfo": {"rank": rank},
@@ -70,11 +70,11 @@ def a_step(late: float = 0.0, shift: float = 0.0) -> list[dict]:
 
 def test_the_parts_of_a_step(tmp_path):
     """Rank 1 enters the all-reduce 3 ms later: 2 of them rank 0 waits, 1 it still computes."""
-    files = [written(tmp_path / f"{rank}.json", rank, a_step(3.0 * rank)) for rank in (1, 0)]
+    files = [write_trace(tmp_path / f"{rank}.json", rank, a_step(3.0 * rank)) for rank in (1, 0)]
     first, second = traces.parts_of_steps(traces.read_traces(files)).to_dict("records")
-    found = {part: round(first[part] * 1e3, 6) for part in ("seconds", *traces.PARTS)}
+    parts = {part: round(first[part] * 1e3, 6) for part in ("seconds", *traces.PARTS)}
     # exposed from 22 on; rank 1 enters at 21, when rank 0 still loads
-    assert found == {
+    assert parts == {
         "seconds": 20, "compute": 10, "loading": 2, "exposed": 6, "waiting": 0, "other": 2
     }  # fmt: skip
     assert first["communication"] == pytest.approx(10e-3) and first["hidden"] == pytest.approx(0.4)
@@ -83,11 +83,11 @@ def test_the_parts_of_a_step(tmp_path):
 
 def test_waiting_for_the_last_rank(tmp_path):
     """6 ms of it in the open, and the cause: it computes longer."""
-    files = [written(tmp_path / f"{rank}.json", rank, a_step(7.0 * rank)) for rank in (0, 1)]
-    found = timeline_of(traces.read_traces(files))
-    assert found.parts["waiting"].tolist() == pytest.approx([3e-3, 0])
-    assert found.straggler() == Straggler(1, 1, 1, "compute")
-    assert found.in_a_sentence().endswith("rank 1 is late in 1 of 1 steps (its computing).")
+    files = [write_trace(tmp_path / f"{rank}.json", rank, a_step(7.0 * rank)) for rank in (0, 1)]
+    result = timeline_of(traces.read_traces(files))
+    assert result.parts["waiting"].tolist() == pytest.approx([3e-3, 0])
+    assert result.straggler() == Straggler(1, 1, 1, "compute")
+    assert result.describe().endswith("rank 1 is late in 1 of 1 steps (its computing).")
 
 
 def test_steps_that_are_marked_twice(tmp_path):
@@ -102,7 +102,7 @@ def test_steps_that_are_marked_twice(tmp_path):
             event("aten::mm", 10 * step + 1, 10 * step + 5),
         )
     ]
-    parts = traces.parts_of_steps(traces.read_traces([written(tmp_path / "0.json", 0, marks)]))
+    parts = traces.parts_of_steps(traces.read_traces([write_trace(tmp_path / "0.json", 0, marks)]))
     assert parts["seconds"].tolist() == pytest.approx([10e-3, 10e-3])
 
 
@@ -114,7 +114,7 @@ def test_kernels_of_a_gpu(tmp_path):
         event("ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevKernelArgs)", 8, 15, cat="kernel"),
     ]
     (row,) = traces.parts_of_steps(
-        traces.read_traces([written(tmp_path / "0.json", 0, kernels)])
+        traces.read_traces([write_trace(tmp_path / "0.json", 0, kernels)])
     ).to_dict("records")
     assert row["compute"] == pytest.approx(10e-3) and row["exposed"] == pytest.approx(5e-3)
 
@@ -122,9 +122,9 @@ def test_kernels_of_a_gpu(tmp_path):
 def test_hosts_have_clocks_of_their_own(tmp_path):
     """A call of all ends at one time; on one host nothing is shifted."""
     files = [
-        written(tmp_path / "0.json", 0, a_step(), "a"),
-        written(tmp_path / "1.json", 1, a_step(3.0, shift=5000), "b"),
-        written(tmp_path / "2.json", 2, a_step(), "a", base=1_000_000),
+        write_trace(tmp_path / "0.json", 0, a_step(), "a"),
+        write_trace(tmp_path / "1.json", 1, a_step(3.0, shift=5000), "b"),
+        write_trace(tmp_path / "2.json", 2, a_step(), "a", base=1_000_000),
     ]
     zero, one, two = traces.read_traces(files)
     assert one.calls[0].tolist() == pytest.approx([21e-3, 28e-3])
@@ -138,9 +138,12 @@ def test_hosts_have_clocks_of_their_own(tmp_path):
 def test_calls_that_do_not_belong_together(tmp_path):
     """Ranks in groups of their own: nobody is said to wait."""
     other = [*a_step(7.0), event("gloo:broadcast", 14, 15)]
-    files = [written(tmp_path / "0.json", 0, a_step()), written(tmp_path / "1.json", 1, other)]
-    found = timeline_of(traces.read_traces(files))
-    assert found.parts["waiting"].tolist() == [0, 0] and found.straggler() is None
+    files = [
+        write_trace(tmp_path / "0.json", 0, a_step()),
+        write_trace(tmp_path / "1.json", 1, other),
+    ]
+    result = timeline_of(traces.read_traces(files))
+    assert result.parts["waiting"].tolist() == [0, 0] and result.straggler() is None
 
 
 @pytest.mark.parametrize(
@@ -165,7 +168,7 @@ def test_no_file_two_of_a_rank_and_one_too_large(tmp_path, monkeypatch):
     for paths, said in (
         ([], "There is no trace"),
         ([tmp_path / "none.json"], "FileNotFoundError"),
-        ([written(tmp_path / f"{n}.json", 0, a_step()) for n in (1, 2)], "Rank 0 has several"),
+        ([write_trace(tmp_path / f"{n}.json", 0, a_step()) for n in (1, 2)], "Rank 0 has several"),
     ):
         with pytest.raises(errors.WorkbookError, match=said):
             traces.read_traces(paths)
@@ -176,7 +179,7 @@ def test_no_file_two_of_a_rank_and_one_too_large(tmp_path, monkeypatch):
 
 def test_a_compressed_trace(tmp_path):
     """As TensorBoard's handler writes it."""
-    text = written(tmp_path / "0.json", 0, a_step()).read_text()
+    text = write_trace(tmp_path / "0.json", 0, a_step()).read_text()
     with gzip.open(tmp_path / "1.json.gz", "wt") as file:
         file.write(text)
     assert len(traces.read_traces([tmp_path / "1.json.gz"])[0].steps) == 2
@@ -209,25 +212,25 @@ def test_parts_add_up_and_results_come_back(healthy):
 @pytest.mark.parametrize("network", [None, "1 Gbit/s, 0.1 ms"])
 def test_a_late_rank_is_named_with_its_cause(late, cause, network):
     """It sleeps for more than a step."""
-    found = timeline(workers.train, late, 1, ranks=3, steps=4, network=network)
-    named = found.straggler()
-    assert (named.rank, named.of, named.cause) == (1, 4, cause) and named.steps >= 3
-    waited = found.parts.groupby("rank")["waiting"].mean()
+    result = timeline(workers.train, late, 1, ranks=3, steps=4, network=network)
+    straggler = result.straggler()
+    assert (straggler.rank, straggler.of, straggler.cause) == (1, 4, cause) and straggler.steps >= 3
+    waited = result.parts.groupby("rank")["waiting"].mean()
     assert waited[0] > 0.5 * workers.SLEEP > waited[1]
 
 
 def test_a_slow_network_is_exposed_communication():
     """6.3 MB at 100 Mbit/s take 504 ms, and the model computes for less than that."""
-    found = timeline(workers.train, ranks=2, steps=2, network="100 Mbit/s")
-    mean = found.parts.mean()
+    result = timeline(workers.train, ranks=2, steps=2, network="100 Mbit/s")
+    mean = result.parts.mean()
     assert mean["communication"] >= 0.5 and mean["exposed"] + mean["waiting"] > 0.2
-    assert {"network:all_reduce"} <= {event["name"] for event in found.traces[0].events}
+    assert {"network:all_reduce"} <= {event["name"] for event in result.traces[0].events}
 
 
 def test_a_worker_without_an_optimizer_is_one_step():
     """From its beginning to its end."""
-    found = timeline(workers.sums, ranks=2)
-    assert found.results == [20.0, 20.0] and found.parts["step"].tolist() == [1, 1]
+    result = timeline(workers.sums, ranks=2)
+    assert result.results == [20.0, 20.0] and result.parts["step"].tolist() == [1, 1]
 
 
 def test_what_goes_wrong():
@@ -244,20 +247,22 @@ def test_the_file_for_perfetto(healthy, tmp_path):
     """One process a rank; times of both on one clock."""
     path = healthy.save(tmp_path / "all.json")
     events = json.loads(path.read_text())["traceEvents"]
-    named = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
-    assert named == {0: "rank 0", 1: "rank 1"}
+    processes = {e["pid"]: e["args"]["name"] for e in events if e["name"] == "process_name"}
+    assert processes == {0: "rank 0", 1: "rank 1"}
     assert {e["pid"] for e in events} == {0, 1}
-    sent = [e["ts"] for e in events if e["name"] == "gloo:all_reduce"]
-    assert max(sent) - min(sent) < 60e6  # microseconds
+    starts = [e["ts"] for e in events if e["name"] == "gloo:all_reduce"]
+    assert max(starts) - min(starts) < 60e6  # microseconds
 
 
 def test_calls_that_are_under_way_at_once_have_rows_of_their_own(tmp_path):
     """Perfetto drops spans that overlap in a row, and arrows of two ranks with one number."""
-    found = timeline(workers.train, ranks=2, steps=2, network="100 Mbit/s")
-    events = json.loads(found.save(tmp_path / "all.json").read_text())["traceEvents"]
+    result = timeline(workers.train, ranks=2, steps=2, network="100 Mbit/s")
+    events = json.loads(result.save(tmp_path / "all.json").read_text())["traceEvents"]
     rows = {}
-    for one in sorted((e for e in events if "network:" in e["name"]), key=lambda e: e["ts"]):
-        rows.setdefault((one["pid"], one["tid"]), []).append((one["ts"], one["ts"] + one["dur"]))
+    for event in sorted((e for e in events if "network:" in e["name"]), key=lambda e: e["ts"]):
+        rows.setdefault((event["pid"], event["tid"]), []).append(
+            (event["ts"], event["ts"] + event["dur"])
+        )
     assert (1, "network 2") in rows
     assert all(a[1] <= b[0] for row in rows.values() for a, b in itertools.pairwise(row))
     arrows = [e["id"] for e in events if e["ph"] == "s"]

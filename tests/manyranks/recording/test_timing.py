@@ -115,9 +115,9 @@ def test_summary_keeps_sizes_apart_and_compares_within_a_size():
 
 
 def test_summary_drops_the_machine_if_there_is_one_and_keeps_two_apart():
-    one = FRAME.assign(machine="mine")
-    assert "machine" not in summary(one)
-    assert len(summary(pd.concat([one, FRAME.assign(machine="yours")]))) == 4
+    own_machine = FRAME.assign(machine="mine")
+    assert "machine" not in summary(own_machine)
+    assert len(summary(pd.concat([own_machine, FRAME.assign(machine="yours")]))) == 4
 
 
 def test_speed_up_compares_the_same_round():

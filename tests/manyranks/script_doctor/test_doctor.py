@@ -66,8 +66,8 @@ def script(tmp_path, monkeypatch):
     ],
 )
 def test_a_script_that_cannot_train_is_told_why(text, said, script):
-    found = doctor(script(text))
-    assert (found.exit_code, found.findings) == (2, []) and said in str(found)
+    report = doctor(script(text))
+    assert (report.exit_code, report.findings) == (2, []) and said in str(report)
 
 
 @pytest.mark.parametrize(
@@ -79,9 +79,9 @@ def test_a_script_that_cannot_train_is_told_why(text, said, script):
     ],
 )
 def test_training_is_ended_when_enough_was_seen(text, steps, script):
-    found = doctor(script(text))
-    assert (found.exit_code, found.ending, found.steps) == (0, "", steps)
-    assert any("equal gradients" in words for words in found.looked_at)
+    report = doctor(script(text))
+    assert (report.exit_code, report.ending, report.steps) == (0, "", steps)
+    assert any("equal gradients" in words for words in report.looked_at)
 
 
 def test_what_a_script_writes_is_read_there_and_thrown_away(script, tmp_path):
@@ -114,18 +114,18 @@ if rank == 0:
 """
     )
     before, source = sorted(tmp_path.rglob("*")), path.read_text()
-    found = doctor(path)
-    assert not found.ending and sorted(tmp_path.rglob("*")) == before
+    report = doctor(path)
+    assert not report.ending and sorted(tmp_path.rglob("*")) == before
     assert (tmp_path / "kept.txt").read_text() == "precious" and path.read_text() == source
-    assert str(tmp_path / "model.pt") in found.files
-    assert str(found).startswith("Files that it opened for writing went to a folder that is gone")
+    assert str(tmp_path / "model.pt") in report.files
+    assert str(report).startswith("Files that it opened for writing went to a folder that is gone")
 
 
 def test_arguments_with_spaces_arrive(script):
-    found = doctor(
+    report = doctor(
         script("assert sys.argv[1:] == ['--name', 'a b', ''], sys.argv"), "--name", "a b", ""
     )
-    assert found.ending == ""
+    assert report.ending == ""
 
 
 @pytest.mark.parametrize(
@@ -163,19 +163,19 @@ for _ in range(4):
 torch.cuda.synchronize()
 """
     )
-    told = doctor(path)
-    assert told.exit_code == 2 and "--as-if-gpus" in told.ending
-    found = doctor(path, as_if_gpus=True)
-    assert [finding.rule for finding in found.findings] == ["same-rows"] and found.ending == ""
+    without = doctor(path)
+    assert without.exit_code == 2 and "--as-if-gpus" in without.ending
+    report = doctor(path, as_if_gpus=True)
+    assert [finding.rule for finding in report.findings] == ["same-rows"] and report.ending == ""
 
 
 def test_a_hang_ends_and_names_the_rank(script):
     text = (
         f"{MODEL}for _ in range(4):\n    {STEP}if rank == 0:\n    dist.barrier()\nelse:\n    {STEP}"
     )
-    begun = time.monotonic()
+    start = time.monotonic()
     (finding,) = doctor(script(text)).findings
-    assert finding.rule == "rank-alone-in-a-collective" and time.monotonic() - begun < 30
+    assert finding.rule == "rank-alone-in-a-collective" and time.monotonic() - start < 30
 
 
 @pytest.mark.long
@@ -186,9 +186,9 @@ def test_the_command_prints_json_and_its_exit_code_tells(script):
         + "for _ in range(3): model(x).mean().backward(); optimizer.step()"
     )
     run = subprocess.run([*COMMAND, path, "--json"], capture_output=True, text=True)
-    found = json.loads(run.stdout)
-    assert (run.returncode, [f["rule"] for f in found["findings"]]) == (1, ["same-rows"])
-    assert found["findings"][0]["lines"][0] == "train.py:9"
+    content = json.loads(run.stdout)
+    assert (run.returncode, [f["rule"] for f in content["findings"]]) == (1, ["same-rows"])
+    assert content["findings"][0]["lines"][0] == "train.py:9"
 
 
 @pytest.mark.push("the doctor on more programs")
@@ -209,8 +209,10 @@ def test_an_interrupt_leaves_nothing(script, tmp_path):
 def test_the_program_that_new_writes_is_left_alone(strategy, tmp_path, monkeypatch):
     write(tmp_path / "mine", strategy, "slurm")
     monkeypatch.chdir(tmp_path / "mine")
-    found = doctor("train.py")
-    assert (found.exit_code, found.ending) == (0, "") and not (tmp_path / "mine" / "saved").exists()
+    report = doctor("train.py")
+    assert (report.exit_code, report.ending) == (0, "") and not (
+        tmp_path / "mine" / "saved"
+    ).exists()
 
 
 @pytest.mark.parametrize(
@@ -227,8 +229,8 @@ def test_the_program_that_new_writes_is_left_alone(strategy, tmp_path, monkeypat
 )
 def test_the_chapters_are_left_alone(stem, monkeypatch):
     monkeypatch.chdir(ROOT)
-    found = doctor(ROOT / f"src/ddp_workbook/chapters/{stem}.py")
-    assert found.exit_code == 0 and found.steps >= 3, found
+    report = doctor(ROOT / f"src/ddp_workbook/chapters/{stem}.py")
+    assert report.exit_code == 0 and report.steps >= 3, report
 
 
 LIBRARIES = {
@@ -273,14 +275,14 @@ loader = DataLoader(TensorDataset(x, x.sum(1, keepdim=True)), 8, shuffle=True)
 optimizer = torch.optim.AdamW(model.parameters())
 {prepare}
 {LOOP}""")
-    found = doctor(path)
-    assert (found.exit_code, found.ending) == (0, "") and found.steps == 32, found
+    report = doctor(path)
+    assert (report.exit_code, report.ending) == (0, "") and report.steps == 32, report
 
 
 def test_each_finding_names_a_page_that_is_there():
     sources = (ROOT / "src/manyranks/script_doctor").glob("*.py")
-    named = {page for one in sources for page in re.findall(r'"(\d\d_\w+)"', one.read_text())}
-    assert len(named) > 5 and named <= {page.stem for page in pages.all_pages()}
+    stems = {page for source in sources for page in re.findall(r'"(\d\d_\w+)"', source.read_text())}
+    assert len(stems) > 5 and stems <= {page.stem for page in pages.all_pages()}
 
 
 def test_what_is_noted_of_each_pass_over_a_loader(script, tmp_path):

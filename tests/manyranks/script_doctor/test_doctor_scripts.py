@@ -505,17 +505,17 @@ def each_mistake() -> Iterator:
 @pytest.mark.parametrize("name", list(each_mistake()))
 def test_a_mistake_is_named_with_its_line(name, ranks, tmp_path):
     script, rules = script_of(name, tmp_path)
-    found = doctor(script, ranks=ranks)
-    named = [finding for finding in found.findings if finding.rule in rules]
-    lines = {int(line.partition(":")[2]) for finding in named for line in finding.lines}
+    report = doctor(script, ranks=ranks)
+    findings = [finding for finding in report.findings if finding.rule in rules]
+    lines = {int(line.partition(":")[2]) for finding in findings for line in finding.lines}
     marks = {n for n, line in enumerate(script.read_text().splitlines(), 1) if HERE in line}
-    assert any(abs(line - mark) <= 2 for line in lines for mark in marks), found
-    others = [f.rule for f in found.findings if f not in named and f.level != NOTE]
-    assert others == [], found  # one cause for a symptom
+    assert any(abs(line - mark) <= 2 for line in lines for mark in marks), report
+    others = [f.rule for f in report.findings if f not in findings and f.level != NOTE]
+    assert others == [], report  # one cause for a symptom
 
 
 @pytest.mark.parametrize("ranks", RANKS)
 @pytest.mark.parametrize("name", HEALTHY)
 def test_a_healthy_script_is_left_alone(name, ranks):
-    found = doctor(SCRIPTS / "healthy" / f"{name}.py", ranks=ranks)
-    assert (found.exit_code, found.ending) == (0, "") and found.looked_at, found
+    report = doctor(SCRIPTS / "healthy" / f"{name}.py", ranks=ranks)
+    assert (report.exit_code, report.ending) == (0, "") and report.looked_at, report

@@ -155,7 +155,7 @@ def train_steps(function: Callable, setup: Training, call: int) -> Result:
         ddp(own).backward()
         for bucket, parameter in enumerate(ddp.module.layers):
             gradients[f"layers.{bucket} in step {step + 1}"] = parameter.grad.clone()
-        calls = sorted((record.entered, record.end) for record in records)
+        calls = sorted((record.entry_time, record.end) for record in records)
         overlap |= any(start < end for (_, end), (start, _) in pairwise(calls)) or not calls
     return Result(sorted({*returned}), gradients, overlap)
 

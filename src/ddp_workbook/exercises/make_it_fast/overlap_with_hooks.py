@@ -129,7 +129,7 @@ def train_steps(function: Callable, model: Model) -> list[Step]:
         loss.backward()
         backward_end = time.perf_counter()
         finish()
-        calls = sorted((record.entered, record.end) for record in records)
+        calls = sorted((record.entry_time, record.end) for record in records)
         gradient_extremes = {
             name: extremes(parameter.grad) for name, parameter in model.named_parameters()
         }

@@ -77,7 +77,7 @@ def save_timeline(folder: Path, asynchronous: bool) -> tuple[list[Event], float]
     return events, weight.mean().item()
 
 
-@figures.drawn
+@figures.house_style
 def timelines_plot(of_ways: Sequence[tuple[list[Event], float]]) -> figures.Picture:
     """Lanes of one rank: the training with `save`, and with `async_save` with its thread."""
     events = pd.DataFrame([event for events, _ in of_ways for event in events])

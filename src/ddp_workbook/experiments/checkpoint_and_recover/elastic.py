@@ -122,7 +122,7 @@ def attempts_table(log: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-@figures.drawn
+@figures.house_style
 def hosts_plot(log: pd.DataFrame) -> figures.Picture:
     """A lane a node: when it trained, and which steps."""
     rows = []

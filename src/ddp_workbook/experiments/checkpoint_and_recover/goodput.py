@@ -90,7 +90,7 @@ def parts(said: pd.DataFrame, noticed: float) -> dict[str, float]:
     return dict(zip(PARTS, pd.Series([died, *ends]).diff().iloc[1:].clip(0), strict=True))
 
 
-@figures.drawn
+@figures.house_style
 def measured_plot(seconds: pd.DataFrame) -> figures.Picture:
     """A bar for each way, and its sum."""
     unit = "seconds from the kill until all steps are done again"
@@ -142,7 +142,7 @@ def shares_of_sizes(
     return 100 * pd.DataFrame(found).T
 
 
-@figures.drawn
+@figures.house_style
 def shares_plot(table: pd.DataFrame, **controls: float) -> figures.Picture:
     """What is left for training, in words beside it."""
     picture = figures.bars(table, "% of the time", "Where the time goes")

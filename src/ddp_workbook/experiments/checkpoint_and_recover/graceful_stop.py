@@ -55,7 +55,7 @@ def play_stop() -> ddp_workbook.Play:
     )
 
 
-@figures.drawn
+@figures.house_style
 def exit_plot(of_ranks: list[LoopExit], **_: object) -> figures.Picture:
     """A bar a rank: the step after which it left."""
     names = [f"rank {rank}{', heard it' * left.signalled}" for rank, left in enumerate(of_ranks)]

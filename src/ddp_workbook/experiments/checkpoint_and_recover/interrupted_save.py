@@ -93,7 +93,7 @@ def loaded_after_kills(folder: Path) -> dict[str, list[int] | str]:
     return found
 
 
-@figures.drawn
+@figures.house_style
 def kills_plot(found: Mapping[str, list[int] | str]) -> figures.Picture:
     """A lane a kill: of which step each row is that was loaded, or that nothing was loaded."""
     rows = []

@@ -211,7 +211,7 @@ def player(runs: Runs, stills: list[dict], **controls: ValueWidget) -> LivePlaye
     return live
 
 
-@figures.drawn
+@figures.house_style
 def losses_plot(attempts: Sequence[Attempt]) -> figures.Picture | None:
     """The loss of each step, a line for each attempt; None before the first step."""
     found = {f"attempt {n}": attempt.losses() for n, attempt in enumerate(attempts, start=1)}
@@ -224,7 +224,7 @@ def losses_plot(attempts: Sequence[Attempt]) -> figures.Picture | None:
     return picture
 
 
-@figures.drawn
+@figures.house_style
 def outcome_plot(story: RunOutcome, **_: object) -> figures.Picture:
     """The losses, and what became of each attempt in words; raises the failure before any step."""
     picture = losses_plot(story.attempts)

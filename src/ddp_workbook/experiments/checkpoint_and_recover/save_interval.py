@@ -71,7 +71,7 @@ def shares(save: float, gpus: int) -> pd.DataFrame:
     return 100 * table.where(table < 1)
 
 
-@figures.drawn
+@figures.house_style
 def shares_plot(table: pd.DataFrame, save: float, gpus: int) -> figures.Picture:
     """A line for each loss, and Young's interval dashed."""
     mean = mtbf_s(gpus)

@@ -208,7 +208,7 @@ def files(folder: Path) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["file", "bytes"])
 
 
-@figures.drawn
+@figures.house_style
 def rows(held: Mapping[int, Sequence[int]], parameter: str) -> figures.Picture:
     """A strip for each number of ranks: which rows of a parameter rank 0 holds, rank 1, and so on.
 
@@ -232,7 +232,7 @@ def rows(held: Mapping[int, Sequence[int]], parameter: str) -> figures.Picture:
     return picture
 
 
-@figures.drawn
+@figures.house_style
 def bytes_written_plot(folder: Path) -> figures.Picture:
     """KiB that each rank has written in `save_both_ways`: one file of rank 0, or one of each."""
     shards = files(folder / "shards").set_index("file")["bytes"].filter(like=".distcp") / 1024

@@ -101,7 +101,7 @@ def classify_file(path: Path) -> str:
     return {(0.0,): OLD, (1.0,): NEW}.get(tuple(steps), TORN)
 
 
-@figures.drawn
+@figures.house_style
 def killed_saves_plot(found: pd.DataFrame) -> figures.Picture:
     """A bar for each way."""
     return figures.bars(found, "saves that were killed", "What the file was after a kill")

@@ -178,7 +178,7 @@ def run_without(left_out: str) -> tuple[TrainingOutcome, TrainingOutcome]:
     return whole, went[0]
 
 
-@figures.drawn
+@figures.house_style
 def divergence_plot(
     of_ranks: list[tuple[TrainingOutcome, TrainingOutcome]], left_out: str, **_: object
 ) -> figures.Picture:

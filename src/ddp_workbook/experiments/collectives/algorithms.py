@@ -176,7 +176,7 @@ def seconds_by_formula(way: str, ranks: int, size: float, latency: float, rate: 
 # The picture
 
 
-@figures.drawn
+@figures.house_style
 def messages_plot(
     of_ranks: Sequence[AllReduceTiming], ranks: int, way: str, kib: int, **_: object
 ) -> figures.Picture:

@@ -50,7 +50,7 @@ def two_halves() -> tuple[Tensor, Tensor, list[Tensor]]:
 # The pictures
 
 
-@figures.drawn
+@figures.house_style
 def collectives_plot(named: Mapping[str, Sequence]) -> figures.Picture:
     """The ranks' boxes before and after each collective, one below the other, a row a rank.
 
@@ -70,7 +70,7 @@ def collectives_plot(named: Mapping[str, Sequence]) -> figures.Picture:
     return figures.Picture(axes.figure, " ".join(words))
 
 
-@figures.drawn
+@figures.house_style
 def stages_plot(stages: Mapping[str, Sequence]) -> figures.Picture:
     """What the ranks hold, stage after stage, from left to right; colours follow the first stage.
 

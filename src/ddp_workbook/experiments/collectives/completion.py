@@ -85,7 +85,7 @@ def _store() -> dist.Store:
     return dist.distributed_c10d._get_default_store()
 
 
-@figures.drawn
+@figures.house_style
 def waiting_plot(times: Mapping[str, Sequence[tuple[float, float]]]) -> figures.Picture:
     """A panel a collective, a bar a rank: pale from when it came until it left.
 

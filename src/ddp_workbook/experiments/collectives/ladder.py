@@ -72,7 +72,7 @@ def seconds_of_rungs(rounds: int) -> dict[str, list[float]]:
     return timed(dict(zip(RUNGS, [*ways, by_ddp], strict=True)), rounds)
 
 
-@figures.drawn
+@figures.house_style
 def ladder_plot(times: pd.DataFrame) -> figures.Picture:
     """A panel a network, a bar a rung: its fastest round, with a line to the median of the rounds.
 

@@ -172,7 +172,7 @@ def timed(steps: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, l
     return {name: [turn[name] for turn in turns[WARM_UP:]] for name in steps}
 
 
-@figures.drawn
+@figures.house_style
 def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> figures.Picture:
     """The fastest round at each size as markers, and the fitted line; a panel an op, both axes log.
 

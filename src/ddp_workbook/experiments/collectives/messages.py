@@ -81,7 +81,7 @@ def _broadcast(name: str) -> None:
     WAYS[name](torch.full((4,), float(dist.get_rank()), device=device))
 
 
-@figures.drawn
+@figures.house_style
 def rounds_plot(ways: Mapping[str, Sequence[Round]]) -> figures.Picture:
     """A panel a way: arrows are messages, in the sender's colour; lines are ranks with the data."""
     ranks = 1 + max(to for rounds in ways.values() for pairs in rounds for _, to in pairs)

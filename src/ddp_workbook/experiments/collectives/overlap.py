@@ -82,7 +82,7 @@ def work_for(seconds: float) -> None:
 
 
 # The annotation is a string, or each rank would import matplotlib.
-@figures.drawn
+@figures.house_style
 def overlap_plot(ways: Mapping[str, Sequence[list[Span]]]) -> "figures.Picture":
     """A panel a way, a bar a rank: full where it works, pale where it waits."""
     events = [

@@ -104,7 +104,7 @@ def ring_frames(recorded: Sequence[Sequence]) -> list[RingFrame]:
     return frames
 
 
-@figures.drawn
+@figures.house_style
 def ring_frame_plot(all_frames: Sequence[RingFrame], number: int) -> figures.Picture:
     """One frame: a row a rank, a column a piece, an arrow for each piece that was just sent."""
     axes = figures.sheet(RING_WIDTH + 0.2, _height(all_frames))

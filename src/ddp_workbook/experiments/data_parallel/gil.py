@@ -54,7 +54,7 @@ def two_threads_against_one(rounds: int = ROUNDS) -> pd.DataFrame:
     return table.assign(ratio=table["2 threads"] / table["1 thread"]).rename_axis("job")
 
 
-@figures.drawn
+@figures.house_style
 def two_threads(table: pd.DataFrame) -> figures.Picture:
     """For each job the time with two threads, as a share of the time with one.
 

@@ -43,7 +43,7 @@ def bytes_by_device(devices: int = 2, size: Size = SIZE) -> pd.DataFrame:
     return pd.DataFrame(columns).rename_axis("device")
 
 
-@figures.drawn
+@figures.house_style
 def memory_plot(devices: int = 2) -> figures.Picture:
     """A stacked bar for each device: what it holds at the end of a step of the stand-in."""
     table = bytes_by_device(devices) / 1024

@@ -56,7 +56,7 @@ def one_step(rows: int = 10, devices: int = 4) -> Step:
     )
 
 
-@figures.drawn
+@figures.house_style
 def operations(step: Step) -> figures.Picture:
     """The batch on top, a column for each device below it, and the sum on device 0 at the end."""
     axes = figures.sheet(figures.WIDTH, HEIGHT)

@@ -29,7 +29,7 @@ LARGE = Size(width=512, depth=3, batch=1024)
 MAIN = "main thread"
 
 
-@figures.drawn
+@figures.house_style
 def step(devices: int = 2) -> figures.Picture:
     """One step of the stand-in: a lane for the main thread and for each replica's thread.
 
@@ -156,7 +156,7 @@ def compare_step(width: int, batch: int, devices: int) -> StepComparison:
     return StepComparison(events, min(time_step(step, warm_up=1, repeats=STEPS, device=cpu)) * 1e3)
 
 
-@figures.drawn
+@figures.house_style
 def comparison_plot(of_ranks: list[StepComparison], **_: object) -> figures.Picture:
     """Lanes of the stand-in's threads, and of one process; the price of the copies in words."""
     events, alone = of_ranks[0]

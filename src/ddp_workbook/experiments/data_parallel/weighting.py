@@ -55,7 +55,7 @@ def weight_of_each_row(
     return pd.DataFrame.from_dict(found, orient="index", columns=[*rows])
 
 
-@figures.drawn
+@figures.house_style
 def row_weights(weights: pd.DataFrame, sizes: Sequence[int]) -> figures.Picture:
     """A panel for each combination of gradients, a bar for each row, in its device's colour.
 

@@ -173,7 +173,7 @@ def timeline_of_this_rank(ways: Sequence[str], width: int = 512, rows: int = 128
     return pd.DataFrame(found, columns=["way", "micro_batch", "start", "end"])
 
 
-@figures.drawn
+@figures.house_style
 def lanes(events: pd.DataFrame) -> figures.Picture:
     """For each way a lane with its numbered micro-batches, and one with its all-reduces.
 

@@ -201,7 +201,7 @@ def memory_by_strategy() -> dict[str, pd.DataFrame]:
     }
 
 
-@figures.drawn
+@figures.house_style
 def memory_plot(tables: dict[str, pd.DataFrame]) -> figures.Picture:
     """A panel for each format, a bar for each way of training, stacked by part."""
     in_mb = {name: table / 1e6 for name, table in tables.items()}

@@ -57,7 +57,7 @@ def sum_hook(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
 
 
 # The annotation is a string, or each rank would import matplotlib; a comm hook's must not be one.
-@figures.drawn
+@figures.house_style
 def trainings(
     panels: Mapping[str, pd.DataFrame], highest: float | None = None
 ) -> "figures.Picture":
@@ -170,7 +170,7 @@ def first_training(optimizer: str) -> list[float]:
     return losses_of_one_process(optimizer, SMALL, RATES[optimizer], PLAY_EPOCHS)
 
 
-@figures.drawn
+@figures.house_style
 def loss_plot(
     of_ranks: Sequence[Sequence[float]],
     ranks: int,

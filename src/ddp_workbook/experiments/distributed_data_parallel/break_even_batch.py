@@ -132,7 +132,7 @@ def break_even_rows(measured: Sequence[StepCosts]) -> float:
     return float(np.interp(needed, compute, rows, left=np.nan, right=np.nan))
 
 
-@figures.drawn
+@figures.house_style
 def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
     """Milliseconds of a step against the rows of the batch, and where DDP begins to pay.
 
@@ -234,7 +234,7 @@ def speed_ups(compute: float, millions: float, bits: int, link: str) -> pd.DataF
     )
 
 
-@figures.drawn
+@figures.house_style
 def speed_ups_plot(
     table: pd.DataFrame, compute: float, millions: float, bits: int, link: str
 ) -> figures.Picture:

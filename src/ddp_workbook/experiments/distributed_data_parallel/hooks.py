@@ -176,7 +176,7 @@ def backward_passes(cap: float = CAP, depth: int = FILLED_DEPTH) -> list[Backwar
     return recorded_steps(STEPS, FILLED_WIDTH, depth, bucket_cap_mb=cap)[2:]
 
 
-@figures.drawn
+@figures.house_style
 def buckets_plot(of_ranks: list[list[Backward]], **_: object) -> "figures.Picture":
     """MiB of rank 0's gradients that are ready, against time; a band and a bar for each bucket.
 

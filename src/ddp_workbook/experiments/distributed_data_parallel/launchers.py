@@ -107,7 +107,7 @@ def _timed(name: str, way: Callable[[str], None]) -> LaunchTiming:
     )
 
 
-@figures.drawn
+@figures.house_style
 def lanes(starts: Sequence[LaunchTiming]) -> figures.Picture:
     """A lane for each rank of each way: pale until its worker begins, full while it trains.
 

@@ -111,7 +111,7 @@ def train(
     return Run(losses, scales, skipped, zeros)
 
 
-@figures.drawn
+@figures.house_style
 def losses(runs: dict[str, Run]) -> figures.Picture:
     """A line for each training."""
     table = pd.DataFrame({name: run.losses for name, run in runs.items()}).rename_axis("step")
@@ -121,7 +121,7 @@ def losses(runs: dict[str, Run]) -> figures.Picture:
     return picture
 
 
-@figures.drawn
+@figures.house_style
 def scales(run: Run) -> figures.Picture:
     """The scale of each step; a cross marks a step that was skipped."""
     table = pd.DataFrame({"scale": run.scales}).rename_axis("step")
@@ -228,7 +228,7 @@ def format_table(values: Tensor) -> pd.DataFrame:
     return pd.DataFrame(rows).T
 
 
-@figures.drawn
+@figures.house_style
 def number_line(values: Tensor) -> figures.Picture:
     """Above, how large `values` [n] are; below, the range of each format on the same axis.
 

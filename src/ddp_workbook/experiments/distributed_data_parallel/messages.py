@@ -125,7 +125,7 @@ def in_words(arguments: dict) -> str:
     return ", ".join(f"{name}={value!r}" for name, value in arguments.items()) or "none"
 
 
-@figures.drawn
+@figures.house_style
 def boxes(sent: SentMessages, calls: Sequence[str] = CALLS) -> figures.Picture:
     """A box for each message, with its bytes, under the call that sent it; a row for each model."""
     heights = [max(len(call) for call in of_calls) * LINE + 0.15 for of_calls in sent.values()]

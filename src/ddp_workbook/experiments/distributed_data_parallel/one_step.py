@@ -77,7 +77,7 @@ def step_of_this_rank() -> Step:
     return Step(rows, images.tolist(), labels.tolist(), seen)
 
 
-@figures.drawn
+@figures.house_style
 def replicas(steps: Sequence[Step]) -> "figures.Picture":
     """A column for each rank: its rows, its replica, its buckets; between them the all-reduce."""
     axes = figures.sheet(*SIZE)

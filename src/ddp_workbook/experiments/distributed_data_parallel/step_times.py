@@ -133,7 +133,7 @@ def recorded_timings(name: str = STEP_TIMES, folder: Path = TIMINGS) -> pd.DataF
     return pd.read_csv(folder / f"{name}.csv")
 
 
-@figures.drawn
+@figures.house_style
 def breakdown_bars(table: pd.DataFrame) -> figures.Picture:
     """A panel a size, a bar a candidate: the parts of a step, as `breakdown` measures them."""
     panels = {

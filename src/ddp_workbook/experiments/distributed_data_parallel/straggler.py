@@ -91,7 +91,7 @@ def milliseconds_by_part(parts: Sequence[Part]) -> dict[str, float]:
     return total
 
 
-@figures.drawn
+@figures.house_style
 def timeline_plot(
     of_ranks: Sequence[Sequence[Part]], who: int = 1, late: str = NOTHING, **_: object
 ) -> figures.Picture:

@@ -27,7 +27,7 @@ from manyranks import figures
 from manyranks.figures.palette import INK, part_look, tint
 from manyranks.launcher.launch import launch
 from manyranks.planning import formulas
-from manyranks.planning.activations import Saving, saved_by_block
+from manyranks.planning.activations import Saving, block_bytes
 from manyranks.planning.decoder import GPT, DecoderShape
 from manyranks.planning.messages import Message
 from manyranks.planning.shards import Units
@@ -107,7 +107,7 @@ def ledger_table(held: pd.DataFrame, rank: int = 0) -> pd.DataFrame:
     return table.rename_axis(columns=None)
 
 
-@figures.drawn
+@figures.house_style
 def bars(held: pd.DataFrame, rank: int = 0) -> figures.Picture:
     """For each strategy a pale bar by formula and below it one as measured, stacked by part.
 
@@ -181,8 +181,8 @@ def by_depth(depths: Sequence[int], ranks: int = 4, width: int = WIDTH) -> pd.Da
         units = units_of(DigitsTransformer(width, depth))
         whole, cut = formulas.ddp(units), STRATEGIES["fully_shard"].predicted(units, ranks)
         rows[depth] = {
-            "DDP keeps, kB": (whole.kept + whole.buckets) / KB,
-            "fully_shard keeps, kB": cut.kept / KB,
+            "DDP keeps, kB": (whole.model_states + whole.buckets) / KB,
+            "fully_shard keeps, kB": cut.model_states / KB,
             "unsharded, kB": cut.unsharded / KB,
         }
     return pd.DataFrame(rows).T.rename_axis("blocks").round().astype(int)
@@ -214,7 +214,7 @@ def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
         rows.append(
             at
             | {
-                "kept, by formula": ledger.kept / MB,
+                "kept, by formula": ledger.model_states / MB,
                 "kept, counted": found["counted_bytes", "optimizer step"] / MB,
                 "all parts, by formula": ledger.total / MB,
                 "allocator's peak": found["peak_bytes", "next step"] / MB,
@@ -245,7 +245,7 @@ def activation_bytes(strategy: Strategy, width: int, depth: int, rows: int = ROW
     shape = DecoderShape("", depth, width, HEADS, HEADS, 4 * width, 0, **GPT)
     tokens = rows * SIDE
     between = tokens * width * dtype.itemsize  # the input of a block, and the last one's output
-    block = saved_by_block(shape, tokens, Saving(dtype))
+    block = block_bytes(shape, tokens, Saving(dtype))
     if strategy.checkpointing:
         return (depth - 1) * between + block
     return depth * block + between

@@ -224,7 +224,7 @@ def comparison_table(results: dict[str, dict], printed: bool = True) -> pd.DataF
     return pd.DataFrame(rows).T
 
 
-@figures.drawn
+@figures.house_style
 def row_assignment_plot(results: dict[str, dict]) -> figures.Picture:
     """Which rank reads which rows in the first step, as printed and with Accelerate's default.
 

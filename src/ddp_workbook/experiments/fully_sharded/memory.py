@@ -84,7 +84,7 @@ def memory_of_rank(way: str, depth: int, dtype: str) -> MemoryBreakdown | None:
     return strategies.measured_steps([WAYS[way]], WIDTH, depth, DTYPES[dtype])[way].held
 
 
-@figures.drawn
+@figures.house_style
 def held_plot(
     held: Sequence[MemoryBreakdown] = (), *, ranks: int, way: str, depth: int, dtype: str
 ) -> figures.Picture:
@@ -109,7 +109,7 @@ def predicted_memory(
         units = [[shape for unit in units for shape in unit]]
     if way == DDP:
         return formulas.ddp(units, dtype=dtype)
-    return formulas.fully_sharded(units, ranks, how=formulas.Policy(dtype=dtype))
+    return formulas.fully_sharded(units, ranks, policy=formulas.Policy(dtype=dtype))
 
 
 def wire_table(steps: dict[str, list[StepMeasurement]]) -> pd.DataFrame:
@@ -145,7 +145,7 @@ def _unit(name: str) -> str:
     return f"block {int(name.partition('.')[2]) + 1}" if name != ROOT else "outermost"
 
 
-@figures.drawn
+@figures.house_style
 def bars(steps: dict, *ways: str) -> figures.Picture:
     """A panel for each way of training, a bar for each of its ranks, stacked by part; in kB."""
     tables = {way: pd.DataFrame([_bar(one.held) for one in steps[way]]) / KB for way in ways}
@@ -159,7 +159,7 @@ def _bar(held: MemoryBreakdown | formulas.MemoryEstimate | None) -> dict[str, in
     return {name: size for name, size in sizes.items() if size}
 
 
-@figures.drawn
+@figures.house_style
 def whole_weights(steps: dict, *ways: str) -> figures.Picture:
     """A panel for each way, a bar for each moment: gathered weights in kB, and the block's number.
 

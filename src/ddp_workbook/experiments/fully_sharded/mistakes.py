@@ -68,7 +68,7 @@ def losses_of_optimizers_made(times: Sequence[str], ranks: int = 2) -> pd.DataFr
     return pd.DataFrame(losses).rename_axis("step")
 
 
-@figures.drawn
+@figures.house_style
 def losses_plot(losses: pd.DataFrame) -> figures.Picture:
     """A line for each column of `losses`, which says when the optimizer was made."""
 

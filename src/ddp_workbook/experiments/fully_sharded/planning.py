@@ -46,7 +46,7 @@ def unsharded_parts(result: Plan) -> pd.DataFrame:
     return pd.DataFrame([(what, size / 1e9) for what, size in rows], columns=["what", "GB"])
 
 
-@figures.drawn
+@figures.house_style
 def plan_plot(
     plans: Mapping[str, Plan], *, memory: bool = False, seconds: bool = False
 ) -> figures.Picture:
@@ -155,7 +155,7 @@ def strategies_table(parameters: Any = "8B", gpus: int = 16, **options: Any) -> 
         ledger, calls = made["bf16"].ledger, made["bf16"].messages
         plain = plan(parameters, gpus, **how)
         row: dict[tuple[str, str], float] = {
-            ("kept", ""): ledger.kept / GB,
+            ("kept", ""): ledger.model_states / GB,
             ("unsharded", ""): (most_unsharded(made["bf16"]) + ledger.buckets + ledger.copies) / GB,
         }
         row |= {("sent", p): sent(one)[0] / GB for p, one in made.items()}
@@ -256,9 +256,9 @@ def published() -> pd.DataFrame:
         gpus: plan("8B", gpus, "96GB", batch=2, sequence=8192, checkpoint="selective")
         for gpus in (8, 128)
     }
-    saved = (small[8].ledger.kept - small[128].ledger.kept) / GIB
+    saved = (small[8].ledger.model_states - small[128].ledger.model_states) / GIB
     herd = plan("405B", 8192, tensor=8, batch=2, sequence=8192, checkpoint=False)
-    kept = plan("7.5B", 64).ledger.kept / GB
+    kept = plan("7.5B", 64).ledger.model_states / GB
     seven, thirty = mpt("MPT 7B", 32, 4096, 32), mpt("MPT 30B", 48, 7168, 56)
     runs = {  # a micro-batch, and how many of them make a step
         "MPT 7B, 8 H100": (plan(seven, 8, batch=6, sequence=2048, checkpoint=False), 10643),

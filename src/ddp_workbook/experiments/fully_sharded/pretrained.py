@@ -161,7 +161,7 @@ def table(found: list[dict[str, FillResult]]) -> pd.DataFrame:
     return pd.DataFrame(rows).T.infer_objects().round(1).rename_axis("kB")
 
 
-@figures.drawn
+@figures.house_style
 def bars(found: list[dict[str, FillResult]]) -> figures.Picture:
     """What rank 0 and the last rank hold at the peak: shards, what is whole, a mapped file."""
     panels = {

@@ -127,7 +127,7 @@ def differences(runs: dict[str, RunResult], expected: RunResult) -> pd.DataFrame
     return pd.DataFrame(rows).T.rename_axis("largest difference from one process", axis=1)
 
 
-@figures.drawn
+@figures.house_style
 def curves(runs: dict[str, RunResult]) -> figures.Picture:
     """The loss of each run against the step."""
     lines = {
@@ -216,7 +216,7 @@ def memory_table(measured: dict[str, SwitchMeasurement]) -> pd.DataFrame:
     return table.rename(columns=kept).round().astype(int)
 
 
-@figures.drawn
+@figures.house_style
 def bars(measured: dict[str, SwitchMeasurement]) -> figures.Picture:
     """What rank 0 holds in a step, a bar for each switch, stacked by part."""
     table = memory_parts(

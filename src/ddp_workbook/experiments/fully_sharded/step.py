@@ -149,7 +149,7 @@ class MomentRecorder:
         return noted
 
 
-@figures.drawn
+@figures.house_style
 def strip(of_ranks: Sequence[Sequence[Moment]]) -> figures.Picture:
     """The whole step at once: a column a moment, a row a block, for each rank, weights alone."""
 
@@ -209,7 +209,7 @@ def _in_words(of_ranks: Sequence[Sequence[Moment]]) -> str:
     )
 
 
-@figures.drawn
+@figures.house_style
 def frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> figures.Picture:
     """One moment: for each rank its blocks side by side, three bars each."""
 

@@ -133,7 +133,7 @@ class Strategy:
             return formulas.zero_1(units, ranks, rank)
         shards = ranks // self.replicas
         return formulas.fully_sharded(
-            units, shards, rank % shards, how=self.policy, offload=self.offload
+            units, shards, rank % shards, policy=self.policy, offload=self.offload
         )
 
     def messages(self, units: Units, ranks: int) -> list[Message]:
@@ -143,7 +143,7 @@ class Strategy:
         if self.kind == "fully_shard":
             return fsdp_messages(units, ranks // self.replicas, self.policy, self.replicas)
         calls = {"DDP": ddp_messages, "ZeRO-1": zero_1_messages}[self.kind]
-        return calls(units, ranks, sent_as=DTYPES[self.precision][1], root_first=ROOT_FIRST)
+        return calls(units, ranks, hook_dtype=DTYPES[self.precision][1], root_first=ROOT_FIRST)
 
     @property
     def policy(self) -> Policy:

@@ -152,7 +152,7 @@ def train(name: str, device: torch.device, rate: float = 0.05) -> Run:
     return Run(size, loss, accuracy(model, digits))
 
 
-@figures.drawn
+@figures.house_style
 def loss_against_bytes(table: pd.DataFrame) -> figures.Picture:
     """The loss at the end, by kB a step: of whole gradients, and of PowerSGD."""
     lines = {"every number": [FLOAT16, NONE]} | {
@@ -230,7 +230,7 @@ def error_feedback_sums(gradient: float, unit: float) -> dict[str, list[float]]:
     return {"true": true, "with feedback": applied[True], "without": applied[False]}
 
 
-@figures.drawn
+@figures.house_style
 def remainder_plot(found: list[dict], unit: float, **_: object) -> figures.Picture:
     """The sums of the steps: true, with the remainder carried, and with the remainder dropped."""
     table = pd.DataFrame(found[0]).rename_axis("steps made")

@@ -90,7 +90,7 @@ def table_of(of_ranks: list[dict[str, list[float]]], alone: str = ALONE) -> pd.D
     return pd.DataFrame({"compute": compute, "exposed": pd.Series(fastest) - compute})
 
 
-@figures.drawn
+@figures.house_style
 def rungs_plot(
     table: pd.DataFrame, network: str | None = NETWORK, *, rows: int = ROWS, **_: object
 ) -> figures.Picture:

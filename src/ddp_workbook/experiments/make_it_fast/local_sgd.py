@@ -120,7 +120,7 @@ def interval_label(every: int) -> str:
     return "met after every step" if every == 1 else f"every {every} steps"
 
 
-@figures.drawn
+@figures.house_style
 def losses_plot(panels: dict[str, pd.DataFrame], network: str = NETWORK) -> figures.Picture:
     """The same trainings by their steps, and by the clock."""
     tables = {f"by {name}": table for name, table in panels.items()}
@@ -155,7 +155,7 @@ def train_both_ways(every: int, data: str, outer: str) -> pd.DataFrame:
     return interpolated_table(columns, "steps")
 
 
-@figures.drawn
+@figures.house_style
 def both_plot(
     table: pd.DataFrame, every: int, data: str, *_: object, **__: object
 ) -> figures.Picture:

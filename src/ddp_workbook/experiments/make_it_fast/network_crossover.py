@@ -126,7 +126,7 @@ def computed_steps(compute: float) -> pd.DataFrame:
     return table.rename_axis("Gbit/s in each direction")
 
 
-@figures.drawn
+@figures.house_style
 def steps_plot(found: list[dict], network: str, rows: int, **_: object) -> figures.Picture:
     """A computed line a strategy, dashed what one process takes, and circles where DDP was run."""
     times = table_of(found, ALONE).sum(axis=1)

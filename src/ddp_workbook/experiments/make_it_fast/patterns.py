@@ -127,7 +127,7 @@ def summary(found: ddp_workbook.Timeline) -> str:
     mean = found.parts.mean(numeric_only=True)
     share = mean["loading"] / mean["seconds"]
     loading = f"{share:.0%} is loading; " if share > 0.1 else ""
-    return loading + found.in_a_sentence()
+    return loading + found.describe()
 
 
 def rows(found: ddp_workbook.Timeline) -> pd.DataFrame:

@@ -29,7 +29,7 @@ from ddp_workbook.experiments.make_it_fast.ladder import (
 from ddp_workbook.experiments.make_it_fast.step_breakdown import step_plot
 from manyranks import figures
 from manyranks.launcher.launch import launch
-from manyranks.network.links import SENT
+from manyranks.network.links import BYTES_FACTORS
 from manyranks.network.links import network as parse_network
 
 WIDTH, DEPTH, ROWS = 512, 8, 512  # 7.5 MB of weights; rows of each rank
@@ -144,7 +144,7 @@ def communication_table(network: str = NETWORK) -> pd.DataFrame:
     sizes = [4 * sum(one.numel() for one in layer.parameters()) for layer in linears()]
 
     def row(op: str) -> dict[str, float]:
-        sent = SENT[op](RANKS) * sum(sizes) / 1e6
+        sent = BYTES_FACTORS[op](RANKS) * sum(sizes) / 1e6
         link = parse_network(network)
         taken = sum(link.seconds(op, size, [*range(RANKS)], RANKS) for size in sizes)
         return {"calls": len(sizes), "MB sent": round(sent, 1), "ms": round(1e3 * taken)}

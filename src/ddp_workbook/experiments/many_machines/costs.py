@@ -282,7 +282,7 @@ def own_machines(
     return steps
 
 
-@figures.drawn
+@figures.house_style
 def timeline_plot(steps: Mapping[str, tuple[Step, list[BucketTiming]]]) -> figures.Picture:
     """`own_machines`, one below the other: the compute, and under it each all-reduce.
 

@@ -211,7 +211,7 @@ def _when(run: AgentRun, words: str, local_rank: int | None = None) -> float:
     raise WorkbookError(f"The log of {run.host} does not say {words!r}.")
 
 
-@figures.drawn
+@figures.house_style
 def rendezvous_plot(meeting: RendezvousTimes) -> figures.Picture:
     """A lane for each torchrun and for each rank: starting, waiting, working, in seconds."""
     stays, ranks_given, group_met, store_host = meeting

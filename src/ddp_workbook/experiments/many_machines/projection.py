@@ -17,8 +17,8 @@ from manyranks.planning.hardware import (
     INTER_NODE_LINKS,
     INTRA_NODE_LINKS,
     LINK_SHARE,
-    NETWORK_STEP,
-    named,
+    NETWORK_STEP_S,
+    find_by_name,
 )
 from manyranks.planning.scaling import (
     Job,
@@ -32,15 +32,15 @@ from manyranks.planning.scaling import (
 from manyranks.planning.speed import Cluster
 
 IDEAL = {"color": INK, "linestyle": "dotted", "linewidth": 1.2}
-H100 = named(GPUS, "H100")
+H100 = find_by_name(GPUS, "H100")
 PARAMETERS, SEQUENCE = 1.5e9, 2048
 ROWS = 32  # sequences of a GPU in weak scaling: 65,536 tokens
 RANKS = tuple(2**power for power in range(11))  # 1 to 1,024
 # One 100 Gbit port for each GPU, and no faster link beside it: the ring of the formulas.
-FLAT = Ring(NETWORK_STEP, 1 / (LINK_SHARE * 100 * GBIT))
+FLAT = Ring(NETWORK_STEP_S, 1 / (LINK_SHARE * 100 * GBIT))
 NETWORKS = {
     f"{link.name}, one port per {'node' if link.per_node else 'GPU'}": TwoLevels(
-        Cluster(named(INTRA_NODE_LINKS, H100.inside), link)
+        Cluster(find_by_name(INTRA_NODE_LINKS, H100.inside), link)
     )
     for link in INTER_NODE_LINKS
     if link.name in ("InfiniBand NDR", "Ethernet 100G", "Ethernet 25G")
@@ -114,7 +114,7 @@ def published() -> pd.DataFrame:
     return pd.DataFrame(rows, columns=columns).round(3)
 
 
-@figures.drawn
+@figures.house_style
 def weak_plot() -> figures.Picture:
     """Efficiency against ranks, a line a network (by the model), and what others have published."""
     weak, measured = weak_scaling_table(), published()
@@ -143,7 +143,7 @@ def weak_plot() -> figures.Picture:
     return picture
 
 
-@figures.drawn
+@figures.house_style
 def strong_plot(
     scaling: Mapping[str, pd.DataFrame], turning: Mapping[str, float]
 ) -> figures.Picture:

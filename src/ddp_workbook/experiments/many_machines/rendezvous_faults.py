@@ -200,7 +200,7 @@ def in_one_line(error: Exception, log: str) -> str:
 # The picture
 
 
-@figures.drawn
+@figures.house_style
 def hosts_plot(
     of_ranks: Sequence[JoinTrace], each: int, fault: str, **_: object
 ) -> figures.Picture:

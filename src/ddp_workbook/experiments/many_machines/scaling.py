@@ -76,7 +76,7 @@ def joined_table(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     return joined.reset_index(drop=True)
 
 
-@figures.drawn
+@figures.house_style
 def scaling_plot(tables: Mapping[str, pd.DataFrame]) -> figures.Picture:
     """Milliseconds of a step by ranks, a panel for each table of `scaling`.
 

@@ -102,7 +102,7 @@ def how_many_groups(slices_of: Sequence[Mapping[str, list]]) -> dict[str, Any]:
 # The pictures
 
 
-@figures.drawn
+@figures.house_style
 def mesh_plot(
     held: Sequence[Sequence[Sequence[int]]], shape: str, along: str, collective: str, **_: object
 ) -> figures.Picture:
@@ -165,7 +165,7 @@ def _frame_groups(
         figures.box(axes, (left + right, top + down), size, frame=GROUP)
 
 
-@figures.drawn
+@figures.house_style
 def slices_plot(
     rank: int, shape: tuple[int, int, int], slices: Mapping[str, Sequence]
 ) -> figures.Picture:

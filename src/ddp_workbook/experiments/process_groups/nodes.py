@@ -101,7 +101,7 @@ def ports_by_default() -> pd.DataFrame:
 # The picture
 
 
-@figures.drawn
+@figures.house_style
 def agents_plot(of_ranks: pd.DataFrame, store: int) -> figures.Picture:
     """A frame for each node: its torchrun, the ranks that it has started, and who asks the store.
 

@@ -74,7 +74,7 @@ def loss_curve(path: Path) -> pd.Series:
     return events[events["name"] == "loss"].set_index("step")["value"].rename("loss")
 
 
-@figures.drawn
+@figures.house_style
 def loss_plot(path: Path) -> figures.Picture:
     """The loss over the steps, read from the file."""
     about = "Loss over the steps, read from the file"
@@ -111,7 +111,7 @@ def lanes_with_events(steps: int = 4) -> list[list[tuple[str, float, float]]]:
     ]
 
 
-@figures.drawn
+@figures.house_style
 def lanes_plot(lanes: Sequence[Sequence[Span]]) -> figures.Picture:
     """A lane for each rank: its computing, its all-reduces and its writing; in milliseconds."""
     rows = [(f"rank {rank}", *span) for rank, spans in enumerate(lanes) for span in spans]

@@ -31,7 +31,7 @@ def connected_pairs(traces: Sequence[RendezvousTrace]) -> set[tuple[int, int]]:
     }
 
 
-@figures.drawn
+@figures.house_style
 def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int) -> figures.Picture:
     """Ranks on a circle, a line for each connection between two ranks, a dotted one to the store.
 
@@ -219,7 +219,7 @@ def calls_of(traces: RendezvousTrace) -> pd.DataFrame:
 # The picture
 
 
-@figures.drawn
+@figures.house_style
 def store_plot(events: Iterable[StoreEvent]) -> figures.Picture:
     """A lane for each rank: when it wrote to the store, and how long it waited for the others.
 

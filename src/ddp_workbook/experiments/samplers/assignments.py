@@ -32,7 +32,7 @@ def sample_table(received: Mapping[Any, Sequence[Sequence[int]]]) -> pd.DataFram
     return pd.DataFrame(rows, columns=COLUMNS)
 
 
-@figures.drawn
+@figures.house_style
 def assignment_plot(table: pd.DataFrame, batch_size: int | None = None) -> figures.Picture:
     """In each epoch a line for each rank: its samples, in the order in which it received them.
 
@@ -77,7 +77,7 @@ def _words_of_microscope(table: pd.DataFrame) -> str:
     return " ".join(["Samples in the order in which each rank got them.", *lines, *frames])
 
 
-@figures.drawn
+@figures.house_style
 def owners_plot(
     table: pd.DataFrame, samples: int, parts: Collection[object] = ()
 ) -> figures.Picture:

@@ -51,7 +51,7 @@ def loaded_samples(
     return seen  # without cleanup(), whose barrier would be a message
 
 
-@figures.drawn
+@figures.house_style
 def loaded_samples_plot(
     of_ranks: list[list[list[int]]], samples: int, batch_size: int, **_: object
 ) -> figures.Picture:

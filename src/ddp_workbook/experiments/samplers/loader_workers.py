@@ -129,7 +129,7 @@ def epoch_times(ranks: int = 2, rounds: int = 3) -> pd.DataFrame:
     return launch(time_epochs, rounds, ranks=ranks)[0]
 
 
-@figures.drawn
+@figures.house_style
 def loading_plot(timings: pd.DataFrame, cores: int, dashed: float) -> figures.Picture:
     """A panel for each kind of samples, a bar for each way to load: the median epoch.
 

@@ -104,7 +104,7 @@ def losses_on_ranks(
     return pd.DataFrame(rows, columns=["ranks", "step", "loss"])
 
 
-@figures.drawn
+@figures.house_style
 def ranks_plot(losses: pd.DataFrame) -> figures.Picture:
     """Loss against step, a line for each number of ranks; the columns are ranks, step, loss."""
     wide = losses.pivot(index="step", columns="ranks", values="loss")

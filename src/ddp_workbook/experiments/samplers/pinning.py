@@ -49,7 +49,7 @@ def copies_to_gpu() -> pd.DataFrame | str:
     return pd.DataFrame(rows, columns).T.round(2)
 
 
-@figures.drawn
+@figures.house_style
 def pinning_plot() -> figures.Picture:
     """A line for ordinary memory, with its detour through a buffer, and one for pinned memory."""
     axes = figures.sheet(figures.WIDTH, 3.5)

@@ -95,7 +95,7 @@ def sorted_digits(seed: int) -> Subset:
     return Subset(digits, rows[digits.labels[rows].argsort(stable=True)].tolist())
 
 
-@figures.drawn
+@figures.house_style
 def losses_plot(losses: pd.DataFrame) -> figures.Picture:
     """Two panels, the printed loss and the true one: a line a way, the mean over the seeds.
 

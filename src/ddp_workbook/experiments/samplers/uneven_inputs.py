@@ -120,7 +120,7 @@ def words_by_rank(lengths: Sequence[int], ranks: int = 4) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["rank", "texts", "words"])
 
 
-@figures.drawn
+@figures.house_style
 def work_plot(table: pd.DataFrame) -> figures.Picture:
     """A bar for each rank: its texts, one after the other, as long as they have words.
 
@@ -148,7 +148,7 @@ def work_plot(table: pd.DataFrame) -> figures.Picture:
     return picture
 
 
-@figures.drawn
+@figures.house_style
 def classes_plot(table: pd.DataFrame, rare: int) -> figures.Picture:
     """A panel for each sampler, a bar for each class, stacked by rank; class `rare` is marked."""
     panels = {

@@ -77,7 +77,7 @@ def play_sum() -> ddp_workbook.Play:
     )
 
 
-@figures.drawn
+@figures.house_style
 def one_sum_plot(of_ranks: Sequence[SumResult], **_: object) -> figures.Picture:
     """From left to right: the program, each rank with its value, the sum, the values afterwards."""
     tall = len(of_ranks) * LANE - (LANE - BOX)

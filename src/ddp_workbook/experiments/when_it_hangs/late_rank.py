@@ -46,7 +46,7 @@ def play_late() -> ddp_workbook.Play:
     )
 
 
-@figures.drawn
+@figures.house_style
 def waiting_plot(of_ranks: list[list[tuple[float, float]]], **_: object) -> figures.Picture:
     """A lane a rank: when it waited for the others."""
     zero = min(times[0][0] for times in of_ranks) - COMPUTE_S

@@ -124,7 +124,7 @@ def programs_table() -> ddp_workbook.TextTable:
 TRAINS_TO_THE_END = "AHIJKL"
 
 
-@figures.drawn
+@figures.house_style
 def curves() -> figures.Picture:
     """The losses that rank 0 logs, of the patient that is well and of the five silent ones."""
     logged = {
