@@ -212,7 +212,7 @@ def test_lines_have_the_numbers_of_the_page_whatever_ends_them(own_folder, ends)
 
 
 def test_hints_come_one_after_the_other_then_all(monkeypatch):
-    monkeypatch.setattr(reader, "GIVEN", type(reader.GIVEN)())
+    monkeypatch.setattr(reader, "HINT_COUNTS", type(reader.HINT_COUNTS)())
     hints = EXERCISE.hints
     for number, text in enumerate(hints, start=1):
         shown = hint(NAME)

@@ -365,7 +365,7 @@ def test_a_slow_answer_is_no_hang(monkeypatch, capsys):
     monkeypatch.setattr(on_ranks, "HangLimits", patient)
     verdict, text = told(cell(f"import time\ntime.sleep(0.4)\n{RIGHT}"))
     assert verdict.kind == SOLVED, text
-    assert capsys.readouterr().out == f"{on_ranks.SLOW}\n"
+    assert capsys.readouterr().out == f"{on_ranks.SLOW_MESSAGE}\n"
 
 
 def test_a_machine_that_is_too_busy_gives_no_lesson(monkeypatch):
@@ -431,10 +431,10 @@ def test_another_group_in_the_place_of_the_first_is_a_change():
     make_group()
     try:
         before = State()
-        assert before.changed(State()) == []
+        assert before.differences(State()) == []
         dist.destroy_process_group()
         make_group()
-        assert before.changed(State()) == ["the process group"]
+        assert before.differences(State()) == ["the process group"]
     finally:
         dist.destroy_process_group()
 

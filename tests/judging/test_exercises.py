@@ -15,7 +15,7 @@ from ddp_workbook.judging.catalogue import CHAPTERS, names
 from ddp_workbook.judging.check import DistributedCheck, Observation, load
 from ddp_workbook.judging.diagnosis import mismatches
 from ddp_workbook.judging.judge import examine
-from ddp_workbook.judging.on_ranks import variants
+from ddp_workbook.judging.on_ranks import run_variants
 from ddp_workbook.judging.reasons import Reasons
 from ddp_workbook.judging.source import FOLDER
 from ddp_workbook.judging.verdict import NOT_ATTEMPTED, SOLVED
@@ -107,7 +107,7 @@ def test_each_edit_gets_its_own_words(name):
     left = [(row, one.cell) for row, one in enumerate(EDITS[name])]
     for size in sorted(check.sizes, reverse=True) or [0]:
         cells = [cell for _, cell in left]
-        made = variants(check, attempt, size, cells)
+        made = run_variants(check, attempt, size, cells)
         known = dict(zip(cells, made, strict=True))
         wrong = []
         for (row, cell), calls in zip(left, made, strict=True):

@@ -21,7 +21,7 @@ from ddp_workbook.judging.check import Edit, load
 from ddp_workbook.judging.diagnosis import mismatches
 from ddp_workbook.judging.equality import number_in, values_equal
 from ddp_workbook.judging.judge import examine
-from ddp_workbook.judging.on_ranks import observations, variants
+from ddp_workbook.judging.on_ranks import observations, run_variants
 from ddp_workbook.judging.reasons import Reasons
 from ddp_workbook.judging.snapshots import change, snapshot
 from ddp_workbook.judging.values import first_difference
@@ -156,7 +156,7 @@ def test_edited_solutions_run_together_and_one_that_hangs_spoils_nothing():
         Edit(()),
     ]
     cells = [one.apply(check.solution) for one in edits]
-    ran = variants(check, Attempt(check.name, Path()), 2, cells)
+    ran = run_variants(check, Attempt(check.name, Path()), 2, cells)
     assert [one and one[0][0].actual for one in ran] == [12.25, None, None, 6.125]
     assert ran[3][0][0].ops == ["all_reduce"]
 
@@ -182,11 +182,11 @@ def test_what_was_wrong_once_depends_on_chance(tmp_path, monkeypatch):
     """And not on what the function keeps: made again, the whole series is right."""
     monkeypatch.chdir(tmp_path)
     verdict = examine(find("mean_over_ranks"), CELL.replace("{}", ""))
-    assert verdict.rows[-1][1] != engine.KEPT
+    assert verdict.rows[-1][1] != engine.KEEPS_STATE
     (tmp_path / "once").unlink()
     later = CELL.replace("{}", "").replace("(-2.25, -8.6)", "(-2.75,)")
     verdict = examine(find("mean_over_ranks"), later)
-    assert verdict.rows[-1][1] == engine.CHANCE, verdict
+    assert verdict.rows[-1][1] == engine.NONDETERMINISTIC, verdict
 
 
 def a_module() -> nn.Module:

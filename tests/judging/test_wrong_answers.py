@@ -19,7 +19,7 @@ from ddp_workbook.judging import attempts, engine
 from ddp_workbook.judging.catalogue import names
 from ddp_workbook.judging.check import DistributedCheck, Pattern, load
 from ddp_workbook.judging.judge import examine, judge
-from ddp_workbook.judging.on_ranks import Calls, run_calls, variants
+from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
 from ddp_workbook.judging.verdict import NOT_YET, SOLVED, Verdict
 from tests.attempts import as_text, attempts_in_a_folder  # noqa: F401 (a fixture)
 from tests.edits import EDITS, EXERCISES, exercise, pattern, stripped
@@ -87,7 +87,7 @@ def calls_of_all(name: str) -> dict[str, Calls]:
     check, attempt = load(name), attempts.Attempt(name, Path())
     known = words_for_values(check)  # a cell that gets words for an error would end the launch
     cells = [one.cell for one in answers(name) if check.group and gets(one, known)]
-    found = variants(check, attempt, max(check.sizes, default=0), cells, launches=5)
+    found = run_variants(check, attempt, max(check.sizes, default=0), cells, launches=5)
     return {cell: calls for cell, calls in zip(cells, found, strict=True) if calls}
 
 

@@ -51,7 +51,7 @@ class Observation:
     communication: list[dict] = field(
         default_factory=list
     )  # rows of `record_collectives`, without rank
-    changed: list[str] = field(default_factory=list)  # names of changed arguments
+    changed_arguments: list[str] = field(default_factory=list)  # names of changed arguments
     overwritten: bool = False  # its result had changed by the time of the last call
     nondeterministic: bool = False  # it used an order, or a buffer, that may differ the next time
     all_ranks: list["Observation"] = field(
@@ -174,7 +174,7 @@ class Comparison:
     timing_dependent: bool = False  # threads may win the race in one call and lose it in the next
 
 
-def ask_nothing() -> None:
+def no_solution() -> None:
     """In the place of a solution that is not loaded."""
 
 
@@ -197,13 +197,13 @@ class DistributedCheck:
     sizes: tuple[int, ...] = (1, 2, 3, 4)
     max_collectives: int | None = None  # collectives of each rank in a call
     collectives_hint: str = "Each collective costs a round trip. Which of them is not needed?"
-    unchanged: str = ""  # where to look if an argument is changed; "" if it may be
+    unchanged_hint: str = ""  # where to look if an argument is changed; "" if it may be
     errors: Mapping[str, str] = field(default_factory=dict)  # part of a message -> where to look
     group: bool = True
     network: str | None = None  # that the ranks communicate on, unless each has a GPU
     may_seed: bool = False  # the function may change the seed of torch
     pairs: int = 40  # of mistakes that are tried together; fewer if each of them takes long
-    function: Callable = field(default=ask_nothing, init=False)  # the solution; see `load`
+    function: Callable = field(default=no_solution, init=False)  # the solution; see `load`
 
     def __post_init__(self):
         when = {words: one for words, one in self.mistakes.items() if isinstance(one, Pattern)}

@@ -17,20 +17,26 @@ from ddp_workbook.judging.check import (
 )
 from ddp_workbook.judging.equality import is_number, kind, values_equal
 
-NOTHING = "Does the function return its result, on every path?"
-FILLS = " A collective fills its tensors and returns None."
-ONE_HAS_IT = "After {op}, one rank alone has the result. How do the others get it?"
-TO_ONE = ("reduce", "gather")  # operations whose result only one rank receives
-ON = ("all_", "broadcast", "scatter", "send", "recv")  # what could bring it to the others
-UNDER_WAY = (
+RETURNS_NONE = "Does the function return its result, on every path?"
+FILLS_IN_PLACE = " A collective fills its tensors and returns None."
+RESULT_ON_ONE_RANK = "After {op}, one rank alone has the result. How do the others get it?"
+ROOTED_OPS = ("reduce", "gather")  # operations whose result only one rank receives
+FORWARDING_OPS = (
+    "all_",
+    "broadcast",
+    "scatter",
+    "send",
+    "recv",
+)  # what could bring it to the others
+STILL_RUNNING = (
     "An asynchronous operation may still write into its tensor until you have waited for it. Which "
     "of your lines, or of the operations that follow, use that tensor before?"
 )
-ROUNDED = (
+FLOAT32_PRECISION = (
     "This is right up to the rounding of float32, but float64 is asked for. Which dtype do these "
     "numbers have on their way?"
 )
-ANOTHER_KIND = "This is {actual}; {expected} is asked for. Which of your lines decides that?"
+WRONG_TYPE = "This is {actual}; {expected} is asked for. Which of your lines decides that?"
 
 
 def with_values(
@@ -56,26 +62,33 @@ def expected_value(look: Comparison, obs: Observation) -> Any:
 
 def mismatches(look: Comparison, calls: Sequence[Sequence[Observation]]) -> list[Observation]:
     """Every call and rank in which this look finds something wrong, in order."""
-    return [obs for call in with_values(look, calls) for obs in call if wrong(look, obs)]
+    return [obs for call in with_values(look, calls) for obs in call if is_wrong(look, obs)]
 
 
 class Unusable:
     """In the place of a value that a look cannot take from what came back."""
 
 
-def views(check: DistributedCheck, calls: Sequence[Sequence[Observation]]) -> list[list[list[Any]]]:
+def selected_values(
+    check: DistributedCheck, calls: Sequence[Sequence[Observation]]
+) -> list[list[list[Any]]]:
     """By look, call and rank: the value that the look compares."""
-    return [[[viewed(look, obs) for obs in call] for call in calls] for look in check.comparisons]
+    return [
+        [[selected_value(look, obs) for obs in call] for call in calls]
+        for look in check.comparisons
+    ]
 
 
-def viewed(look: Comparison, obs: Observation) -> Any:
+def selected_value(look: Comparison, obs: Observation) -> Any:
     """The value; Unusable if an earlier look must be right before this one can be made."""
     with contextlib.suppress(Exception):
         return look.select(obs)
     return Unusable
 
 
-def alike(look: Comparison, some: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> bool:
+def all_equal(
+    look: Comparison, some: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]
+) -> bool:
     """Whether all values of a look are equal."""
     pairs = zip(chain(*some), chain(*others), strict=True)
     return all(a is b or equal(look, a, b) for a, b in pairs)
@@ -85,9 +98,9 @@ def alike(look: Comparison, some: Sequence[Sequence[Any]], others: Sequence[Sequ
 class Explanation:
     """How far a mistake explains what was seen: which looks, and what was sent."""
 
-    comparisons: list[bool]
-    sends: bool  # something was sent in the same calls
-    all: bool  # the same operations in the same order, and the same arguments were changed
+    same_values: list[bool]
+    same_senders: bool  # something was sent in the same calls
+    same_effects: bool  # the same operations in the same order, and the same arguments were changed
 
 
 def explain(
@@ -97,16 +110,21 @@ def explain(
 ) -> Explanation:
     """What was seen in these calls, beside what a mistake has given in the same ones."""
     looks = [
-        alike(look, *both)
+        all_equal(look, *both)
         for look, *both in zip(
-            check.comparisons, views(check, calls), views(check, tried), strict=True
+            check.comparisons,
+            selected_values(check, calls),
+            selected_values(check, tried),
+            strict=True,
         )
     ]
     pairs = [*zip(chain(*calls), chain(*tried), strict=True)]
     return Explanation(
         looks,
-        sends=all(bool(a.communication) == bool(b.communication) for a, b in pairs),
-        all=all(a.ops == b.ops and a.changed == b.changed for a, b in pairs),
+        same_senders=all(bool(a.communication) == bool(b.communication) for a, b in pairs),
+        same_effects=all(
+            a.ops == b.ops and a.changed_arguments == b.changed_arguments for a, b in pairs
+        ),
     )
 
 
@@ -117,12 +135,12 @@ def equal(look: Comparison, actual: Any, expected: Any) -> bool:
     return False
 
 
-def wrong(look: Comparison, obs: Observation) -> bool:
+def is_wrong(look: Comparison, obs: Observation) -> bool:
     """Whether this value is not the right one."""
     return not equal(look, obs.value, obs.expected)
 
 
-def wrong_parts(look: Comparison, obs: Observation) -> list[str]:
+def wrong_keys(look: Comparison, obs: Observation) -> list[str]:
     """The keys under which a dict differs from the right one; [] if it is not a dict."""
     value, expected = obs.value, obs.expected
     if (
@@ -134,30 +152,32 @@ def wrong_parts(look: Comparison, obs: Observation) -> list[str]:
     return [key for key in expected if not equal(look, value[key], expected[key])]
 
 
-def of_its_kind(look: Comparison, obs: Observation) -> str:
+def type_hint(look: Comparison, obs: Observation) -> str:
     """Where to look if the value has another type, or less precision; else ""."""
     value, expected = obs.value, obs.expected
     if value is None and expected is not None:
-        return NOTHING + FILLS * bool(obs.communication)
+        return RETURNS_NONE + FILLS_IN_PLACE * bool(obs.communication)
     if kind(value) != kind(expected) and not (is_number(value) and is_number(expected)):
-        return ANOTHER_KIND.format(actual=kind(value), expected=kind(expected))
+        return WRONG_TYPE.format(actual=kind(value), expected=kind(expected))
     rounded = has_float64(expected) and values_equal(in_float32(value), in_float32(expected))
-    return ROUNDED if rounded else ""
+    return FLOAT32_PRECISION if rounded else ""
 
 
-def on_one_rank(look: Comparison, bad: Observation) -> str:
+def one_rank_hint(look: Comparison, bad: Observation) -> str:
     """Where to look if the rank that others sent to has the right result, and this one has not."""
     places = [
-        n for n, row in enumerate(bad.communication) if row["op"] in TO_ONE and not row["received"]
+        n
+        for n, row in enumerate(bad.communication)
+        if row["op"] in ROOTED_OPS and not row["received"]
     ]
-    if not places or any(op.startswith(ON) for op in bad.ops[places[-1] :]):
+    if not places or any(op.startswith(FORWARDING_OPS) for op in bad.ops[places[-1] :]):
         return ""
     there = any(
-        row["op"] in TO_ONE and row["received"] and not wrong(look, one)
+        row["op"] in ROOTED_OPS and row["received"] and not is_wrong(look, one)
         for one in bad.all_ranks
         for row in one.communication
     )
-    return ONE_HAS_IT.format(op=bad.ops[places[-1]]) if there else ""
+    return RESULT_ON_ONE_RANK.format(op=bad.ops[places[-1]]) if there else ""
 
 
 def has_float64(value: Any) -> bool:
@@ -176,7 +196,7 @@ def in_float32(value: Any) -> Any:
     return [*map(in_float32, value)] if isinstance(value, list | tuple) else value
 
 
-def worded(words: str | Callable[[Observation], str], obs: Observation) -> str:
+def fill_words(words: str | Callable[[Observation], str], obs: Observation) -> str:
     """The words, with rank and world size filled in."""
     if callable(words):
         return words(obs)

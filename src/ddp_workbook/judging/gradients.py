@@ -13,7 +13,7 @@ from ddp_workbook.judging.values import in_words
 Gradients = dict[str, Any]  # by parameter: its gradient; None for no gradient
 
 
-def held(model: nn.Module, call: int, rank: int) -> Gradients:
+def make_gradients(model: nn.Module, call: int, rank: int) -> Gradients:
     """What `rank` holds before a call: tenths of both signs, different in each call and rank."""
     random = torch.Generator().manual_seed(10 * call + rank)
     return {
@@ -30,7 +30,7 @@ def mean(held: Sequence[Gradients]) -> Gradients:
     }
 
 
-def give(model: nn.Module, gradients: Gradients, rank: int) -> None:
+def set_gradients(model: nn.Module, gradients: Gradients, rank: int) -> None:
     """Set the gradients, as new tensors, and weights that differ between ranks."""
     RankOrderedSet.reverse_on_odd_ranks = True  # the hash of a parameter depends on the process
     for name, parameter in model.named_parameters():
@@ -44,7 +44,7 @@ def weights_and_gradients(_: None, model: nn.Module, *rest: object) -> dict[str,
     return {"weights": named, "gradients": {name: one.grad for name, one in named.items()}}
 
 
-WEIGHTS_STAY = Comparison(
+WEIGHTS_UNCHANGED = Comparison(
     select=lambda obs: obs.actual["weights"],
     hint="Which tensors do you write into, the parameters or their gradients?",
     actual="the weight {part} is {value} {where}",
@@ -52,7 +52,7 @@ WEIGHTS_STAY = Comparison(
 )
 
 
-def where_they_held(held: Sequence[Gradients], name: str) -> str:
+def describe_gradients(held: Sequence[Gradients], name: str) -> str:
     """ ", where matrix.grad was [1, 2] on rank 0, ...", for the parameter in question."""
     each = ", ".join(f"{in_words(own[name])} on rank {r}" for r, own in enumerate(held) if name)
     return f", where {name}.grad was {each}" if name else ""

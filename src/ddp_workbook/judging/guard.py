@@ -31,15 +31,15 @@ LOOK_AT_STATE = {
 }
 
 MAX_ANSWER_BYTES = 32_000_000  # bytes of one rank's answer; far more than any exercise asks for
-PATHS = "Does every path through the function return what the docstring says?"
-WORK = (
+EVERY_PATH_RETURNS = "Does every path through the function return what the docstring says?"
+WAIT_FOR_WORK = (
     "A collective with async_op=True returns this at once, before there is a result. Which line "
     "waits for it, and which tensor then holds the result?"
 )
 
 
 def function_in(module: types.ModuleType, asked: Callable) -> Callable:
-    """The function of a cell that can be called as the one that is asked for. Raises NotYet."""
+    """The cell's function, if it can be called as the solution is. Raises CheckFailed."""
     name = asked.__name__
     needed = inspect.signature(asked)
     line = f"def {name}({', '.join(needed.parameters)})"
@@ -52,7 +52,7 @@ def function_in(module: types.ModuleType, asked: Callable) -> Callable:
             found = f"{name} is {in_words(function)}, which is not a function"
         look = f"the line {line}: is it there, at the left margin?"
         raise CheckFailed(WHOLE_CELL, found, f"a function called {name}", look)
-    if another := _another_kind(function, asked):
+    if another := _kind_of_callable(function, asked):
         raise CheckFailed(WHOLE_CELL, f"{name} is {another[0]}", stands, another[1])
     with contextlib.suppress(ValueError):  # a builtin without a signature: let the call tell
         has = inspect.signature(function)
@@ -65,7 +65,7 @@ def function_in(module: types.ModuleType, asked: Callable) -> Callable:
     return function
 
 
-def _another_kind(function: Callable, asked: Callable) -> tuple[str, str] | None:
+def _kind_of_callable(function: Callable, asked: Callable) -> tuple[str, str] | None:
     """What it is instead of a plain function, and where to look."""
     if isinstance(function, type):
         return "a class", "the line that begins with class, or that gives the name to a class"
@@ -100,7 +100,7 @@ class State:
             if type(value) is types.FunctionType:  # isinstance would wake a deprecated name
                 self.values[f"torch.distributed.{name}"] = value
 
-    def changed(self, other: "State") -> list[str]:
+    def differences(self, other: "State") -> list[str]:
         """Names of the parts that differ."""
         return [name for name, value in self.values.items() if other.values.get(name) != value]
 
@@ -117,10 +117,10 @@ def random_state() -> dict[str, object]:
 
 @contextlib.contextmanager
 def state_unchanged(called: str, *, may_seed: bool) -> Iterator[None]:
-    """Raise NotYet if the state of the process has changed; `may_seed` ignores seeds."""
+    """Raise CheckFailed if the state of the process has changed; `may_seed` ignores seeds."""
     before = State(may_seed)
     yield
-    changed = before.changed(State(may_seed))
+    changed = before.differences(State(may_seed))
     if changed:
         what = changed[0]
         look = next((text for start, text in LOOK_AT_STATE.items() if what.startswith(start)), "")
@@ -134,7 +134,7 @@ def state_unchanged(called: str, *, may_seed: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def no_exit(called: str, required: str) -> Iterator[None]:
-    """Turn `sys.exit` into NotYet: what a check calls must return."""
+    """Turn `sys.exit` into CheckFailed: what a check calls must return."""
     try:
         yield
     except SystemExit as leaving:
@@ -151,7 +151,7 @@ def no_exit(called: str, required: str) -> Iterator[None]:
 
 
 def refuse_unpicklable(name: str, value: Any) -> None:
-    """Raise NotYet for an answer of the reader's own class, too large, or bound to this process.
+    """Raise CheckFailed for an answer of the reader's class, too large, or bound to this process.
 
     The kernel could not read it, or would have to run the reader's code to read it.
     """
@@ -165,12 +165,15 @@ def refuse_unpicklable(name: str, value: Any) -> None:
             "How large should it be?",
         )
     except CellDefinedObject as found:
-        words, look = f"{found}, which only your cell knows", PATHS
+        words, look = f"{found}, which only your cell knows", EVERY_PATH_RETURNS
     except RecursionError:
-        words, look = "lists within lists, nested too deeply", PATHS
+        words, look = "lists within lists, nested too deeply", EVERY_PATH_RETURNS
     except Exception as error:  # whatever pickling the reader's objects raises
         inner = _innermost(error)
-        words, look = f"{inner}, which cannot leave its process", WORK if "Work" in inner else PATHS
+        words, look = (
+            f"{inner}, which cannot leave its process",
+            WAIT_FOR_WORK if "Work" in inner else EVERY_PATH_RETURNS,
+        )
     else:
         return
     required = "a value of the kind that the docstring names"

@@ -8,12 +8,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from ddp_workbook.judging import job_scripts
-from ddp_workbook.judging.directives import JobRequest, Refused, parse_request
+from ddp_workbook.judging.directives import InvalidScript, JobRequest, parse_request
 from ddp_workbook.judging.job_scripts import PROGRAM, Run
 from ddp_workbook.judging.torchrun import Reason
 
 JOBS = (4711, 4712)  # the same script, submitted twice; in the second one training fails
-EMPTY = re.compile(r"=$|(^|=):|:$")  # --nnodes=, and host:port without one of them
+WITHOUT_VALUE = re.compile(r"=$|(^|=):|:$")  # --nnodes=, and host:port without one of them
 Facts = Iterator[tuple[str, Any]]
 
 
@@ -22,10 +22,10 @@ def facts(scheduler: str, text: str) -> Facts:
     try:
         job_scripts.refuse_bad_syntax(text)
         asked = parse_request(scheduler, text)
-    except Refused as error:
+    except InvalidScript as error:
         yield "error message", [f"{error}"]
         return
-    yield from of_request(scheduler, asked)
+    yield from request_facts(scheduler, asked)
     runs = []
     for job in JOBS:
         runs.append(job_scripts.run_script(scheduler, text, asked, job, fails=job == JOBS[1]))
@@ -33,20 +33,20 @@ def facts(scheduler: str, text: str) -> Facts:
             yield "the script", "does not end, although torchrun ends at once here"
             return
     for run in runs:
-        yield from of_starts(run, asked)
-        yield from of_meeting(run)
-    yield from of_ports(*runs)
+        yield from start_facts(run, asked)
+        yield from rendezvous_facts(run)
+    yield from port_facts(*runs)
     said = f" {runs[0].errors}" if runs[0].status else ""
     yield "status if nothing fails", f"{runs[0].status}{said}"
     if scheduler == "slurm" and runs[1].starts:  # pbsdsh of OpenPBS always returns 0
         yield "status if training fails on one node", "not 0" if runs[1].status else "0"
 
 
-def of_request(scheduler: str, asked: JobRequest) -> Facts:
+def request_facts(scheduler: str, asked: JobRequest) -> Facts:
     """What the job gets."""
-    yield "directives that the scheduler does not read", asked.unread
+    yield "directives that the scheduler does not read", asked.unread_lines
     yield "nodes", asked.nodes
-    yield "nodes asked for by name", asked.named
+    yield "nodes asked for by name", asked.node_names
     apart = scheduler == "slurm" or asked.nodes == 1 or asked.scattered
     yield "chunks that may share a node", 0 if apart else asked.nodes
     yield "GPUs on each node", asked.gpus
@@ -56,7 +56,7 @@ def of_request(scheduler: str, asked: JobRequest) -> Facts:
     yield "missing folders of the log", [] if there else [folder]
 
 
-def of_starts(run: Run, asked: JobRequest) -> Facts:
+def start_facts(run: Run, asked: JobRequest) -> Facts:
     """What starts where, in one run."""
     on = [one.node for one in run.starts]
     why = [f"bash: {run.errors}"] if run.errors else []
@@ -70,7 +70,7 @@ def of_starts(run: Run, asked: JobRequest) -> Facts:
             yield "started in the place of torchrun" if other else "error message", [said]
             continue
         line, (name, *arguments) = one.line, one.line.program
-        empty = [word or "''" for word in one.words if not word or EMPTY.search(word)]
+        empty = [word or "''" for word in one.words if not word or WITHOUT_VALUE.search(word)]
         yield "options without a value", empty and empty + why
         if line.standalone or line.nnodes:
             yield "torchruns that meet", "1, alone" if line.standalone else line.nnodes
@@ -83,7 +83,7 @@ def of_starts(run: Run, asked: JobRequest) -> Facts:
         yield "the ranks run", " ".join([name, *arguments])
 
 
-def of_meeting(run: Run) -> Facts:
+def rendezvous_facts(run: Run) -> Facts:
     """Whether the torchruns of a run meet, at a node of the job."""
     if not run.rendezvous:
         return
@@ -95,7 +95,7 @@ def of_meeting(run: Run) -> Facts:
     yield "endpoints that differ", endpoints if endpoints[1:] else []
     yield "values of --rdzv-id that differ", ids if ids[1:] and backends == ["c10d"] else []
     node = run.addresses.get(first.host, first.host)
-    if not endpoints[1:] and node not in run.nodes and not EMPTY.search(first.endpoint):
+    if not endpoints[1:] and node not in run.nodes and not WITHOUT_VALUE.search(first.endpoint):
         yield "endpoint on none of the job's nodes", [first.endpoint or "no endpoint"]
     numbers = {one.node: one.line.node_rank for one in run.starts if one.line}
     by_hand = sorted(numbers.values()) == [*range(len(run.nodes))] and numbers.get(node) == 0
@@ -103,10 +103,10 @@ def of_meeting(run: Run) -> Facts:
         yield "rendezvous", ", ".join(backends)
 
 
-def of_ports(*runs: Run) -> Facts:
+def port_facts(*runs: Run) -> Facts:
     """Whether each job has a port of its own."""
     one, other = (
-        {line.port or "29400" for line in run.rendezvous if not EMPTY.search(line.endpoint)}
+        {line.port or "29400" for line in run.rendezvous if not WITHOUT_VALUE.search(line.endpoint)}
         for run in runs
     )
     yield "port that both jobs take", sorted(one & other)

@@ -17,7 +17,7 @@ UNCHECKED = (
     "This cell defines {name}, and nothing was checked. To have it checked, add %%exercise {name} "
     "as the first line of the cell, and run it again."
 )
-DEFINED = re.compile(r"(?m)^def (\w+)\(")
+DEFINITION = re.compile(r"(?m)^def (\w+)\(")
 
 
 @magics_class
@@ -43,9 +43,9 @@ class ExerciseMagics(Magics):
         return verdict
 
 
-def tell_if_unchecked(result: ExecutionResult) -> None:
+def warn_if_unchecked(result: ExecutionResult) -> None:
     """After a cell: say so if it holds an answer, and no magic that would check it."""
     text = result.info.raw_cell or ""
     if not re.search(r"(?m)^%%", text):
-        for name in sorted(set(DEFINED.findall(text)) & set(names())):
+        for name in sorted(set(DEFINITION.findall(text)) & set(names())):
             print(UNCHECKED.format(name=name), file=sys.stderr)

@@ -12,7 +12,7 @@ def choices_by_letter(
 ) -> dict[str, str]:
     """The names by letter, as `read` gives them; "" where there is none yet.
 
-    Raises NotYet for what is no dict of names; `read` raises ValueError for what is no name.
+    Raises CheckFailed for what is no dict of names; `read` raises ValueError for what is no name.
     """
     if not isinstance(answer, Mapping) or not set(answer) <= set(letters):
         required = f"a dict of names, with the letters {letters[0]} to {letters[-1]}"

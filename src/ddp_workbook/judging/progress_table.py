@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ddp_workbook.judging import attempts
 from ddp_workbook.judging.catalogue import names, of_chapter
-from ddp_workbook.judging.verdict import FOLDED
+from ddp_workbook.judging.verdict import FOLD_STYLE
 from ddp_workbook.page import guesses, pages, questions
 
 CELL = "text-align:left; padding:0.1em 1em 0.1em 0"
@@ -45,10 +45,10 @@ class Progress:
         self.open = [name for name in listed if name not in self.solved]
 
     def __repr__(self) -> str:
-        return "\n".join([self.of_exercises, *self.guesses.lines])
+        return "\n".join([self.summary, *self.guesses.lines])
 
     @property
-    def of_exercises(self) -> str:
+    def summary(self) -> str:
         """What is solved, in a sentence."""
         count = f"{len(self.solved)} of {len(self.solved + self.open)} solved"
         if self.stem is None:
@@ -61,7 +61,7 @@ class Progress:
     def _repr_html_(self) -> str:
         entries = all_pages_progress()
         total = [sum(len(one.solved) for one in entries), len(names())]
-        left = last_place(entries)
+        left = last_open_exercise(entries)
         continued = ""
         if left and left[0].stem[3:] != self.stem:
             page, name = left
@@ -69,8 +69,8 @@ class Progress:
             continued = f"<p>You were last at {where}, which is open.</p>"
         table = "".join(map(row, entries))
         return (
-            f"<p>{html.escape(self.of_exercises)}</p>{self.guesses.as_html()}{continued}"
-            f'<details style="{FOLDED}"><summary>All pages: {total[0]} of {total[1]} exercises '
+            f"<p>{html.escape(self.summary)}</p>{self.guesses.as_html()}{continued}"
+            f'<details style="{FOLD_STYLE}"><summary>All pages: {total[0]} of {total[1]} exercises '
             f"solved</summary><table>{table}</table></details>"
         )
 
@@ -79,12 +79,12 @@ class Guesses:
     """What a reader has guessed on a page, and where the answer was another."""
 
     def __init__(self, page: str):
-        self.asked = list(questions.of_page(page).values())
-        found = [(one, guesses.load_guess(one.name)) for one in self.asked]
-        self.made = [(one, guess) for one, guess in found if guess]
+        self.questions = list(questions.of_page(page).values())
+        found = [(one, guesses.load_guess(one.name)) for one in self.questions]
+        self.answers = [(one, guess) for one, guess in found if guess]
         shown = [
             guesses.Revealed(one, guess.answer, guess)
-            for one, guess in self.made
+            for one, guess in self.answers
             if guess.answer is not None
         ]
         self.surprises = [one for one in shown if one.is_surprise]
@@ -93,10 +93,10 @@ class Guesses:
     @property
     def lines(self) -> list[str]:
         """How many were guessed, and each surprise with its question; nothing without questions."""
-        if not self.asked:
+        if not self.questions:
             return []
-        count = f"Questions of this page: {len(self.made)} of {len(self.asked)} guessed"
-        first = f"{count}, {self.right} right." if self.made else f"{count}."
+        count = f"Questions of this page: {len(self.answers)} of {len(self.questions)} guessed"
+        first = f"{count}, {self.right} right." if self.answers else f"{count}."
         return [first, *(f"{one.question.ask} {one.comparison}" for one in self.surprises)]
 
     def as_html(self) -> str:
@@ -119,7 +119,7 @@ def all_pages_progress() -> list[Entry]:
     return entries
 
 
-def last_place(entries: list[Entry]) -> tuple[Entry, str] | None:
+def last_open_exercise(entries: list[Entry]) -> tuple[Entry, str] | None:
     """The page and name of the exercise that was tried last, if it is open; else None."""
     tried: list[tuple[float, str]] = []
     for path in Path(attempts.FOLDER).glob("*.py"):

@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 from itertools import combinations, islice
 
 from ddp_workbook.judging.check import Comparison, DistributedCheck, Edit, Observation
-from ddp_workbook.judging.diagnosis import Explanation, explain, worded
+from ddp_workbook.judging.diagnosis import Explanation, explain, fill_words
 
 Run = Callable[..., list]  # (texts, number of a call or None) -> by text, what was seen
 
@@ -29,7 +29,7 @@ class Reasons:
         number = [call[0].call for call in calls].index(bad.call)
         self.first = calls[number : number + 1]  # the first wrong call
         self.beginning = self.explained(check.edits, self.first, bad.call)
-        fitting = [edits for edits, one in self.beginning if self.fits(one) and one.sends]
+        fitting = [edits for edits, one in self.beginning if self.fits(one) and one.same_senders]
         self.everywhere = (
             self.explained(fitting, calls)
             if len(calls) > 1
@@ -52,12 +52,12 @@ class Reasons:
 
     def fits(self, one: Explanation) -> bool:
         """Whether it explains the failing look, and is right where the attempt is: before it."""
-        return all(one.comparisons[: self.so_far])
+        return all(one.same_values[: self.so_far])
 
     def single(self) -> str:
         """The words of the first edit that gives all that was seen; "" if there is none."""
-        complete = [(words, one) for (words, _), one in self.everywhere if all(one.comparisons)]
-        exact = [words for words, one in complete if one.all]
+        complete = [(words, one) for (words, _), one in self.everywhere if all(one.same_values)]
+        exact = [words for words, one in complete if one.same_effects]
         return self.worded([*exact, *(words for words, one in complete)])
 
     def condition(self) -> str:
@@ -67,7 +67,7 @@ class Reasons:
 
     def pair(self) -> str:
         """The words of two edits that together give all that was seen; "" if there are none."""
-        scores = {id(e): (self.fits(one), sum(one.comparisons)) for (_, e), one in self.beginning}
+        scores = {id(e): (self.fits(one), sum(one.same_values)) for (_, e), one in self.beginning}
         edits = [one for one in self.check.edits if id(one[1]) in scores]
         edits.sort(key=lambda one: scores[id(one[1])], reverse=True)
         pairs = (
@@ -79,10 +79,10 @@ class Reasons:
         fitting = [
             two
             for two, one in self.explained(both, self.first, self.bad.call)
-            if all(one.comparisons) and one.sends
+            if all(one.same_values) and one.same_senders
         ]
         complete = self.explained(fitting, self.calls) if fitting else []
-        return self.worded([words for (words, _), one in complete if all(one.comparisons)])
+        return self.worded([words for (words, _), one in complete if all(one.same_values)])
 
     def together(self, one: Edit, other: Edit) -> Edit | None:
         """Both edits; None if they cannot both be made."""
@@ -97,9 +97,11 @@ class Reasons:
     def of_this_comparison(self) -> str:
         """The words of an edit that gives all values up to this look; else the first call."""
         fitting = [words for (words, _), one in self.everywhere if self.fits(one)]
-        begun = [words for (words, _), one in self.beginning if all(one.comparisons) and one.sends]
+        begun = [
+            words for (words, _), one in self.beginning if all(one.same_values) and one.same_senders
+        ]
         return self.worded([*fitting, *begun])
 
     def worded(self, fitting: Sequence[str]) -> str:
         """The first of these words, filled in."""
-        return worded(fitting[0], self.bad) if fitting else ""
+        return fill_words(fitting[0], self.bad) if fitting else ""

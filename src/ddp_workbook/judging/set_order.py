@@ -36,7 +36,7 @@ class RankOrderedSet(builtins.set, metaclass=AnySet):
 
     def __iter__(self) -> Iterator:
         order = list(super().__iter__())
-        if all(map(hashes_alike, order)):
+        if all(map(has_stable_hash, order)):
             return iter(order)
         RankOrderedSet.random_orders += 1
         sizes = [getattr(one, "nbytes", 0) for one in order]
@@ -57,10 +57,10 @@ class RankOrderedSet(builtins.set, metaclass=AnySet):
 RankOrderedSet.__name__ = RankOrderedSet.__qualname__ = "set"
 
 
-def hashes_alike(value: Any) -> bool:
+def has_stable_hash(value: Any) -> bool:
     """Whether every process computes the same hash of a value."""
     if isinstance(value, tuple | frozenset):
-        return all(map(hashes_alike, value))
+        return all(map(has_stable_hash, value))
     return isinstance(value, Number)
 
 
@@ -75,7 +75,7 @@ for name in (*OPERATORS, "union", "intersection", "difference", "symmetric_diffe
     setattr(RankOrderedSet, name, again)
 
 
-class Displays(ast.NodeTransformer):
+class SetTransformer(ast.NodeTransformer):
     """`{a, b}` and `{a for a in b}` as calls of NAME."""
 
     def visit_Set(self, node: ast.Set) -> ast.AST:
@@ -97,4 +97,4 @@ class Displays(ast.NodeTransformer):
 def compile_cell(text: str, path: str, names: dict[str, Any]) -> types.CodeType:
     """Compile a cell whose globals are `names`; its sets are RankOrderedSets."""
     names |= {"set": RankOrderedSet, NAME: RankOrderedSet}
-    return compile(Displays().visit(parse_source(text, path)), path, "exec")
+    return compile(SetTransformer().visit(parse_source(text, path)), path, "exec")

@@ -84,7 +84,7 @@ def change(name: str, before: Any, now: Any) -> str:
         if not isinstance(now, TensorState):
             return name
         for aspect in ("shape", "dtype", "numbers", "stride", "memory", "requires_grad", "grad"):
-            if not _alike(getattr(before, aspect), getattr(now, aspect)):
+            if not _same_state(getattr(before, aspect), getattr(now, aspect)):
                 return WORDS[aspect].format(name)
         return ""
     if type(before) is dict and type(now) is dict and list(before) == list(now):
@@ -93,9 +93,9 @@ def change(name: str, before: Any, now: Any) -> str:
     return "" if unchanged(now, before) else name
 
 
-def _alike(one: Any, other: Any) -> bool:
+def _same_state(one: Any, other: Any) -> bool:
     if isinstance(one, TensorState) and isinstance(other, TensorState):
-        return all(map(_alike, one, other))
+        return all(map(_same_state, one, other))
     return unchanged(one, other)
 
 
@@ -104,7 +104,7 @@ def unchanged(now: Any, before: Any) -> bool:
     if now is before:
         return True
     if isinstance(now, TensorState) and isinstance(before, TensorState):
-        return _alike(now, before)
+        return _same_state(now, before)
     if isinstance(now, nn.Module):
         now = copied(now)
     if isinstance(now, torch.Tensor) != isinstance(before, torch.Tensor):

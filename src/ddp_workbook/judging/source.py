@@ -25,7 +25,7 @@ REGION = re.compile(
 TODO = "raise NotImplementedError  # TODO: your lines instead of this one\n"
 
 
-TORCH = {"nn", "F", "Tensor"}  # code that uses one of these will need torch itself
+TORCH_NAMES = {"nn", "F", "Tensor"}  # code that uses one of these will need torch itself
 
 
 class SourceError(ValueError):
@@ -39,7 +39,7 @@ def path_of(name: str) -> Path:
 
 def stub(text: str, name: str) -> str:
     """The cell that the reader gets: imports, and the function without its solution."""
-    return _cell(text, name, lambda region: _given(region))
+    return _cell(text, name, lambda region: _stub_lines(region))
 
 
 def solution(text: str, name: str) -> str:
@@ -47,7 +47,7 @@ def solution(text: str, name: str) -> str:
     return _cell(text, name, lambda region: region["solution"])
 
 
-def _given(region: re.Match) -> str:
+def _stub_lines(region: re.Match) -> str:
     if region["given"] is None:
         return region["margin"] + TODO
     given = re.sub(r"^( *)# ?", r"\1", region["given"], flags=re.M)
@@ -62,14 +62,14 @@ def _cell(text: str, name: str, fill) -> str:
         raise SourceError(f"There is no function {name} at the top level.")
     lines = text.splitlines(keepends=True)
     first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
-    body = "".join(lines[first - 1 : _end(lines, function)])
+    body = "".join(lines[first - 1 : _last_line(lines, function)])
     if not REGION.search(body):
         raise SourceError(f"{name} holds no lines between BEGIN SOLUTION and END SOLUTION.")
     filled = REGION.sub(fill, body)
     return f"{_imports(tree, filled)}\n\n\n{filled}".strip() + "\n"
 
 
-def _end(lines: list[str], function: ast.FunctionDef) -> int:
+def _last_line(lines: list[str], function: ast.FunctionDef) -> int:
     """Number of the function's last line, including comments at its end, such as the mark."""
     end = function.end_lineno or function.lineno
     while end < len(lines) and re.match(r" +#", lines[end]):
@@ -85,7 +85,7 @@ def _imports(tree: ast.Module, code: str) -> str:
     used = {node.id for node in ast.walk(parse_source(code)) if isinstance(node, ast.Name)}
     lines, before = [], None
     body = list(tree.body)
-    if used & TORCH and "import torch" not in map(ast.unparse, body):
+    if used & TORCH_NAMES and "import torch" not in map(ast.unparse, body):
         first = next(n for n, node in enumerate(body) if "torch" in ast.unparse(node))
         body.insert(first, parse_source("import torch").body[0])
     for node in body:

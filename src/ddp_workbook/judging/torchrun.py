@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 PYTHON = re.compile(r"(.*/)?python[\d.]*")
 ASSIGNMENT = re.compile(r"\w+=.*", flags=re.S)
-BEFORE = ("env", "exec", "uv", "run")  # words that may precede the command
+PREFIX_WORDS = ("env", "exec", "uv", "run")  # words that may precede the command
 
 
 class Reason(Enum):
@@ -64,7 +64,7 @@ class Line:
 
 def read(words: Sequence[str]) -> Line:
     """The command with these words. Raises Unreadable."""
-    given = parsed(words)
+    given = parse(words)
     program = (*["-m"] * given.module, given.training_script, *given.training_script_args)
     if given.no_python and PYTHON.fullmatch(program[0]):
         program = program[1:]
@@ -72,7 +72,7 @@ def read(words: Sequence[str]) -> Line:
     if given.rdzv_backend == "static" and not endpoint:
         endpoint = f"{given.master_addr}:{given.master_port}"
     return Line(
-        nnodes=exact(given.nnodes),
+        nnodes=host_count(given.nnodes),
         nproc=given.nproc_per_node,
         backend="c10d" if given.standalone else given.rdzv_backend,
         endpoint=endpoint,
@@ -85,22 +85,22 @@ def read(words: Sequence[str]) -> Line:
 
 def variables(words: Sequence[str]) -> dict[str, str]:
     """The assignments in front of the command; torchrun's parser takes defaults from `PET_*`."""
-    return dict(word.split("=", 1) for word in words[: before(words)] if "=" in word)
+    return dict(word.split("=", 1) for word in words[: count_prefix(words)] if "=" in word)
 
 
-def before(words: Sequence[str]) -> int:
+def count_prefix(words: Sequence[str]) -> int:
     """How many words precede the command."""
     others = (
         number
         for number, word in enumerate(words)
-        if word not in BEFORE and not ASSIGNMENT.fullmatch(word)
+        if word not in PREFIX_WORDS and not ASSIGNMENT.fullmatch(word)
     )
     return next(others, len(words))
 
 
 def arguments(words: Sequence[str]) -> list[str]:
     """The words after `torchrun`, or after `python -m torch.distributed.run`."""
-    rest = list(words[before(words) :])
+    rest = list(words[count_prefix(words) :])
     if rest and os.path.basename(rest[0]) == "torchrun":
         return rest[1:]
     if len(rest) > 2 and PYTHON.fullmatch(rest[0]):
@@ -112,7 +112,7 @@ def arguments(words: Sequence[str]) -> list[str]:
     )
 
 
-def parsed(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options, by torchrun's own parser. Raises Unreadable with the parser's message."""
     from torch.distributed.run import (
         get_args_parser,
@@ -136,13 +136,13 @@ def refuse(*message: Any) -> None:
     raise Unreadable(Reason.REFUSED, text)
 
 
-def exact(nnodes: str) -> str:
+def host_count(nnodes: str) -> str:
     """The number of hosts: "2" for "2" and for "2:2"."""
     least, _, most = nnodes.strip().partition(":")
     return least if most in ("", least) else nnodes
 
 
-def split(text: str) -> list[str]:
+def split_line(text: str) -> list[str]:
     """The words of a line, split as in a shell. Raises Unreadable for an unclosed quote."""
     try:
         return shlex.split(text.replace("\\\n", " "), comments=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-MOST = 12  # elements of a tensor, and items of a list, that are shown
-DEEPEST = 4  # lists in lists
+MAX_ITEMS = 12  # elements of a tensor, and items of a list, that are shown
+MAX_DEPTH = 4  # lists in lists
 SHORT = reprlib.Repr()
 SHORT.maxother = SHORT.maxstring = 120
 
@@ -18,7 +18,7 @@ def in_words(value: Any) -> str:
 
     Items of lists, tuples and dicts are shown the same way, anything else as its shortened repr.
     """
-    return _in_words(value, DEEPEST)
+    return _in_words(value, MAX_DEPTH)
 
 
 def _in_words(value: Any, depth: int) -> str:
@@ -40,7 +40,7 @@ def _in_words(value: Any, depth: int) -> str:
 
 
 def _first(items: Any) -> list:
-    return [one for one, _ in zip(items, range(MOST), strict=False)]
+    return [one for one, _ in zip(items, range(MAX_ITEMS), strict=False)]
 
 
 def _joined(items: list[str], length: int) -> str:
@@ -53,7 +53,7 @@ def _tensor(tensor: torch.Tensor) -> str:
         plain = tensor.detach().cpu().to_dense() if tensor.is_sparse else tensor.detach().cpu()
         if tensor.numel() == 0:
             return f"[] (shape {shape})"
-        if plain.numel() <= MOST:
+        if plain.numel() <= MAX_ITEMS:
             return str(_rounded(plain.tolist()))
         first = [_rounded(one) for one in plain.flatten()[:4].tolist()]
     except (RuntimeError, NotImplementedError):  # without values, on the device "meta"
@@ -78,14 +78,16 @@ def first_difference(
     Lists, tuples and dicts are entered at the first difference, tensors where it is large.
     """
     where: list[Any] = []
-    while inside := _differing(actual, expected, same):
+    while inside := _difference_inside(actual, expected, same):
         key, actual, expected = inside
         where.append(key)
     keys = [repr(key) if isinstance(key, str) else f"{key}" for key in where]
     return f"element {' '.join(keys)}" if keys else "", actual, expected
 
 
-def _differing(actual: Any, expected: Any, same: Callable[[Any, Any], bool]) -> tuple | None:
+def _difference_inside(
+    actual: Any, expected: Any, same: Callable[[Any, Any], bool]
+) -> tuple | None:
     """Key and both elements of the first difference inside; None if there are no such elements."""
     pairs: Any = ()
     if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):

@@ -36,7 +36,7 @@ def reset(name: str, path: Path | None = None) -> Path | None:
     code = held.partition("\n")[2] if pages.EXERCISE.match(held) else held
     kept = None
     if code.strip() and not same_code(code, exercise.stub):
-        kept = attempts.keep(path.parent / attempts.FOLDER, name, code)
+        kept = attempts.save_numbered(path.parent / attempts.FOLDER, name, code)
     elif pages.EXERCISE.match(held) and cell["cell_type"] == "code":
         return None
     cell["cell_type"] = "code"

@@ -132,7 +132,7 @@ def counted(function: Callable, model: Small) -> Any:
     """Call the reader's function, and note on the model how much memory it took."""
     with PeakMemoryMode(LIMIT, PATIENCE * (dist.get_rank() > 0)) as memory:  # rank 0 may have all
         returned = function(model)
-    model.most = memory.most
+    model.most = memory.peak_bytes
     return returned
 
 

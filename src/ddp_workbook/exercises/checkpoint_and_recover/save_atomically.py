@@ -36,9 +36,9 @@ from ddp_workbook.judging import (
 from ddp_workbook.judging.crash_points import (
     CrashPoints,
     full_disk,
-    own_folder,
-    read,
+    read_if_present,
     read_only,
+    temporary_target,
 )
 from ddp_workbook.judging.equality import values_equal
 
@@ -109,7 +109,7 @@ def as_bytes(state: dict) -> bytes:
 
 def made(save_atomically: Callable, case: Save) -> dict[str, Any]:
     """Call the function in a folder of its own, and say what it has left there."""
-    with own_folder() as folder:
+    with temporary_target() as folder:
         folder.mkdir()
         path = folder / FILE
         if case is A_FOLDER:
@@ -152,9 +152,9 @@ def called_once(function: Callable, path: Path, case: Save) -> tuple[CrashPoints
 
 def judged(save_atomically: Callable, path: Path, case: Save) -> dict[str, Any]:
     """What a call has done to the folder, at each moment and in the end."""
-    before, names = read(path), listed(path.parent)
+    before, names = read_if_present(path), listed(path.parent)
     cuts, raised = called_once(save_atomically, path, case)
-    after = read(path)
+    after = read_if_present(path)
     whole = in_the_end(path, before, after, state_of(case))
     saved = whole == "the new state"
     torn = [one for one in cuts.contents if one[0] not in (before, after)]

@@ -100,7 +100,7 @@ CHECK = SingleProcessCheck(
             select=lambda obs: named(obs.actual),
             mistakes={
                 f"gradients or rows were overwritten as well. {IN_PLACE}": Pattern(
-                    lambda obs: obs.changed
+                    lambda obs: obs.changed_arguments
                 ),
             },
             hint="How much weight does each replica have here, and what do the weights add up to?",
@@ -145,7 +145,7 @@ CHECK = SingleProcessCheck(
             edit("shares =", "rows = rows[:1] * (len(rows) - 1) + rows[-1:]\n    shares =")
         ),
     },
-    unchanged=IN_PLACE,
+    unchanged_hint=IN_PLACE,
     errors={
         "must match": "Two shapes do not fit together. Do you combine gradients of one parameter, "
         "and do your weights fit each shape?",

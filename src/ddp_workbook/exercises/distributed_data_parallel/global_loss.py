@@ -127,7 +127,9 @@ CHECK = DistributedCheck(
     ),
     make_args=loss_of,
     observe=seen_of,
-    unchanged="Which line writes into loss, or into its memory, which detach() and data share?",
+    unchanged_hint=(
+        "Which line writes into loss, or into its memory, which detach() and data share?"
+    ),
     comparisons=[
         Comparison(
             select=lambda obs: obs.actual["graph"],

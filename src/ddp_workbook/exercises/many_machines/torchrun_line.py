@@ -135,7 +135,7 @@ def typed(returned: Any, *_: Any) -> Typed:
         return Typed(in_words(returned), returned if returned is None else kind(returned))
     shown = shlex.join(returned) if listed else returned
     try:
-        line = torchrun.read([*returned] if listed else torchrun.split(returned))
+        line = torchrun.read([*returned] if listed else torchrun.split_line(returned))
     except torchrun.Unreadable as problem:
         return Typed(f"{shown}\n{problem}", problem.reason.value)
     return Typed(shown, line=line)
@@ -346,7 +346,7 @@ CHECK = SingleProcessCheck(
         "By default, every job is called `none`, and would join any other job at the same node and "
         "port. Which option names the job?": edit('f"--rdzv-id={job}",', ""),
     },
-    unchanged="Which line changes the caller's dict or list?",
+    unchanged_hint="Which line changes the caller's dict or list?",
     errors={
         "KeyError": "`hosts` is a dict: host name to number of GPUs. Which key do you look up?",
         "concatenate": "A number is not a string. Which of the words contains one?",
