@@ -16,7 +16,7 @@ from ddp_workbook.judging.check import DistributedCheck, Observation, load
 from ddp_workbook.judging.diagnosis import mismatches
 from ddp_workbook.judging.judge import examine
 from ddp_workbook.judging.on_ranks import run_variants
-from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.source import FOLDER
 from ddp_workbook.judging.verdict import NOT_ATTEMPTED, SOLVED
 from ddp_workbook.page import pages
@@ -134,6 +134,6 @@ def told_by_table(
 
     for look in check.comparisons:
         if bad := mismatches(look, calls):
-            words = Reasons(check, look, bad[0], calls, run).single()
+            words = Reasons(check, look, bad[0], calls, run).best(Extent.ALL_VALUES)
             return words or f"no words: {bad[0].value!r} instead of {bad[0].expected!r}"
     return ""

@@ -22,7 +22,7 @@ from ddp_workbook.judging.diagnosis import mismatches
 from ddp_workbook.judging.equality import number_in, values_equal
 from ddp_workbook.judging.judge import examine
 from ddp_workbook.judging.on_ranks import observations, run_variants
-from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.snapshots import change, snapshot
 from ddp_workbook.judging.values import first_difference
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
@@ -91,18 +91,18 @@ def attempt(expression: str) -> str:
     ],
 )
 def test_an_edit_must_give_all_that_was_seen(expression, words):
-    assert reasons(attempt(expression), check_of(MISTAKES)).single() == words
+    assert reasons(attempt(expression), check_of(MISTAKES)).best(Extent.ALL_VALUES) == words
 
 
 def test_two_mistakes_at_once_are_both_named():
     found = reasons(attempt("1 + sum(numbers)"), check_of(MISTAKES))
-    assert found.single() == ""
-    assert found.pair() == f"{ONE}\n{TWO}"
+    assert found.best(Extent.ALL_VALUES) == ""
+    assert found.two_edits() == f"{ONE}\n{TWO}"
 
 
 def test_two_edits_of_the_same_words_are_no_pair():
     found = reasons(attempt("7 * sum(numbers)"), check_of(MISTAKES))
-    assert (found.single(), found.pair(), found.of_this_comparison()) == ("", "", "")
+    assert found.best(Extent.FAILING_CALL) == found.two_edits() == ""
 
 
 def test_a_mistake_that_explains_a_part_comes_after_conditions():
@@ -110,12 +110,14 @@ def test_a_mistake_that_explains_a_part_comes_after_conditions():
     when = {"Is it {rank}?": Pattern(lambda seen: seen.value == 5)}
     cell = attempt("sum(numbers) if len(numbers) == 1 else 3")
     found = reasons(cell, check_of(MISTAKES | when))
-    assert (found.single(), found.condition(), found.of_this_comparison()) == ("", "Is it 0?", ONE)
+    assert found.best(Extent.ALL_VALUES) == ""
+    assert engine.pattern_hint(found.comparison, found.bad) == "Is it 0?"
+    assert found.best(Extent.FAILING_CALL) == ONE
 
 
 def test_several_edits_may_have_the_same_words():
     both = {ONE: [edit("2 * total", "3 * total"), edit("2 * total", "total")]}
-    assert reasons(attempt("sum(numbers)"), check_of(both)).single() == ONE
+    assert reasons(attempt("sum(numbers)"), check_of(both)).best(Extent.ALL_VALUES) == ONE
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from ddp_workbook.judging.diagnosis import (
     wrong_keys,
 )
 from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
-from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.values import first_difference
 from manyranks.errors import RankFailed
 
@@ -139,17 +139,17 @@ def where_to_look(
     reasons = Reasons(check, look, bad, calls, run)
     kind = type_hint(look, bad)
     return (
-        reasons.single()
+        reasons.best(Extent.ALL_VALUES)
         or set_order_hint(bad)
         or (
             ""
             if look.timing_dependent
             else state_or_chance_hint(check, attempt, size, look, bad, calls)
         )
-        or ("" if kind else reasons.pair())
-        or reasons.condition()
+        or ("" if kind else reasons.two_edits())
+        or pattern_hint(look, bad)
         or one_rank_hint(look, bad)
-        or reasons.of_this_comparison()
+        or reasons.best(Extent.FAILING_CALL)
         or kind
         or ("" if check.network else overlapping_collective_hint(bad))  # there calls shall overlap
         or fill_words(look.hint, bad)
@@ -160,6 +160,14 @@ def overlapping_collective_hint(bad: Observation) -> str:
     """What to say if a collective has started before an earlier operation was waited for."""
     collectives = [row for row in bad.communication if row["op"] not in ("send", "recv")]
     return STILL_RUNNING if any(row.get("under_way") for row in collectives) else ""
+
+
+def pattern_hint(look: Comparison, bad: Observation) -> str:
+    """The words of the first pattern in the look's own table that matches; "" if none does."""
+    for words, pattern in look.mistakes.items():
+        if pattern.matches(bad):  # a later pattern may rely on those before it
+            return fill_words(words, bad)
+    return ""
 
 
 def set_order_hint(bad: Observation) -> str:
