@@ -61,11 +61,14 @@ def saved(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def test_an_attempt_is_saved_before_anything_of_it_runs(own_folder, monkeypatch):
-    found = []
-    look = lambda check, attempt, sizes: found.append((saved(), attempt.path.read_text()))  # noqa: E731
-    monkeypatch.setattr(judge, "examine_calls", look)
+    snapshots = []
+
+    def take_snapshot(check, attempt, sizes):
+        snapshots.append((saved(), attempt.path.read_text()))
+
+    monkeypatch.setattr(judge, "examine_calls", take_snapshot)
     examine(EXERCISE, "x = 1\n")
-    [(files, of_this_check)] = found
+    [(files, of_this_check)] = snapshots
     assert files == {f"{NAME}.py": "x = 1\n", f"{NAME}.1.py": "x = 1\n"}
     assert of_this_check == f"# %%exercise {NAME}\nx = 1\n"
 
@@ -106,18 +109,18 @@ def test_an_untouched_stub_neither_runs_nor_takes_the_place_of_an_attempt(own_fo
 
 def test_two_kernels_at_once_lose_nothing_and_judge_what_is_theirs(own_folder, monkeypatch):
     """The other one saves at the worst moment: while this one writes."""
-    write, others = attempts.write_atomically, []
+    write, their_attempts = attempts.write_atomically, []
 
     def after_the_other(path, text):
         monkeypatch.setattr(attempts, "write_atomically", write)
-        others.append(attempts.save(NAME, "x = 'theirs'\n"))
+        their_attempts.append(attempts.save(NAME, "x = 'theirs'\n"))
         return write(path, text)
 
     attempts.save(NAME, "x = 'old'\n")
     monkeypatch.setattr(attempts, "write_atomically", after_the_other)
     ours = attempts.save(NAME, "x = 'ours'\n")
     assert set(saved().values()) == {"x = 'old'\n", "x = 'ours'\n", "x = 'theirs'\n"}
-    assert "'ours'" in ours.path.read_text() and "'theirs'" in others[0].path.read_text()
+    assert "'ours'" in ours.path.read_text() and "'theirs'" in their_attempts[0].path.read_text()
 
 
 def test_a_number_that_another_kernel_takes_meanwhile_is_left_to_it(own_folder, monkeypatch):
@@ -148,8 +151,12 @@ def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch):
     [instead] = temporary_folders()
     assert saved(instead / "exercises")[f"{NAME}.py"] == cell(RIGHT)
     assert attempts.latest_passed(NAME).read_text().endswith(cell(RIGHT))
-    told = attempts.warning(NAME)
-    assert "No space left" in told and str(instead) in told and "deleted when this kernel" in told
+    warning = attempts.warning(NAME)
+    assert (
+        "No space left" in warning
+        and str(instead) in warning
+        and "deleted when this kernel" in warning
+    )
     failing = examine(EXERCISE, cell("return vlaue"))
     assert "your line 7: return vlaue" in repr(failing)
 
@@ -215,9 +222,12 @@ def test_hints_come_one_after_the_other_then_all(monkeypatch):
     monkeypatch.setattr(reader, "HINT_COUNTS", type(reader.HINT_COUNTS)())
     hints = EXERCISE.hints
     for number, text in enumerate(hints, start=1):
-        shown = hint(NAME)
-        assert repr(shown) == f"Hint {number} of {len(hints)}\n{text}"
-        assert shown._repr_html_().count("<details") == 1 and "open" not in shown._repr_html_()
+        text_of_hint = hint(NAME)
+        assert repr(text_of_hint) == f"Hint {number} of {len(hints)}\n{text}"
+        assert (
+            text_of_hint._repr_html_().count("<details") == 1
+            and "open" not in text_of_hint._repr_html_()
+        )
     for _ in range(2):
         last = repr(hint(NAME))
         assert all(text in last for text in hints) and f'solution("{NAME}")' in last
@@ -276,8 +286,8 @@ def test_the_page_says_where_you_were_last(own_folder):
     """An exercise that is tried and open, on another page; nothing before, nothing once solved."""
     assert "You were last at" not in progress("start_here")._repr_html_()
     attempt = attempts.save("my_indices", "x = 1\n")
-    shown = progress("start_here")._repr_html_()
-    assert 'You were last at <a href="04_samplers.ipynb">' in shown and "my_indices" in shown
+    page = progress("start_here")._repr_html_()
+    assert 'You were last at <a href="04_samplers.ipynb">' in page and "my_indices" in page
     assert "You were last at" not in progress("samplers")._repr_html_()
     attempts.note_solved(attempt, "yes")
     assert "You were last at" not in progress("start_here")._repr_html_()
@@ -360,8 +370,8 @@ def test_html_holds_the_attempts_text_as_text():
 def test_html_and_text_say_the_same():
     verdict = Verdict(NOT_YET, "Not yet: f", [("called", "f(1)"), ("look at", "a\nb")], "one\ntwo")
     words = Tags(verdict._repr_html_()).words.split()
-    told = repr(verdict).replace("printed:", "What your cell printed").split()
-    assert words == told
+    plain = repr(verdict).replace("printed:", "What your cell printed").split()
+    assert words == plain
     assert repr(verdict).splitlines()[2:4] == ["  look at  a", "           b"]
 
 
@@ -466,9 +476,9 @@ def test_interrupt_an_edit_and_an_unknown_name(kernel):
         and "Traceback" not in text
         and re.search(r"your cell:(8|9|10)\b", text)
     )
-    found = shown(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")
-    assert found["text/plain"].startswith(f"{NAME} is solved: ")
-    assert found["text/html"].startswith('<div role="status"')
+    verdict = shown(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")
+    assert verdict["text/plain"].startswith(f"{NAME} is solved: ")
+    assert verdict["text/html"].startswith('<div role="status"')
     unknown = kernel.run("%%exercise mean_over_rank\nx = 1")
     assert unknown.startswith("UnknownExercise: There is no exercise called 'mean_over_rank'. Did")
     assert "Traceback" not in unknown

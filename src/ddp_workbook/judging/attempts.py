@@ -134,8 +134,8 @@ def _write_numbered(folder: Path, name: str, data: bytes) -> Path:
 def earlier(folder: Path, name: str) -> dict[int, Path]:
     """The numbered attempts at `name` in this folder."""
     _copy_former_attempts(folder, name)
-    found = [(path.name.split(".")[1], path) for path in folder.glob(f"{name}.*.py")]
-    return {int(number): path for number, path in sorted(found) if number.isdecimal()}
+    numbered = [(path.name.split(".")[1], path) for path in folder.glob(f"{name}.*.py")]
+    return {int(number): path for number, path in sorted(numbered) if number.isdecimal()}
 
 
 def _copy_former_attempts(folder: Path, name: str) -> None:
@@ -152,8 +152,12 @@ def _copy_former_attempts(folder: Path, name: str) -> None:
 
 def all_attempts(name: str) -> list[Path]:
     """All different attempts at `name` that are saved, the oldest first."""
-    folders = (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders()))
-    return [path for folder in folders for path in earlier(folder, name).values()]
+    return [path for folder in _folders() for path in earlier(folder, name).values()]
+
+
+def _folders() -> list[Path]:
+    """The folder for attempts, then the temporary ones of all kernels."""
+    return [FOLDER.absolute(), *(path / "exercises" for path in temporary_folders())]
 
 
 def latest_attempt(name: str) -> Path | None:
@@ -166,8 +170,8 @@ def latest_attempt(name: str) -> Path | None:
     path, own = folder / f"{name}.py", OWN_ATTEMPTS.get(name)
     with contextlib.suppress(OSError):
         if own and own.parent == folder and own.read_bytes() != (latest := path.read_bytes()):
-            others = earlier(folder, name).values()
-            return own if any(other.read_bytes() == latest for other in others) else path
+            saved = earlier(folder, name).values()
+            return own if any(attempt.read_bytes() == latest for attempt in saved) else path
     return path if path.exists() else None
 
 
@@ -188,7 +192,7 @@ def latest_passed(name: str) -> Path | None:
     This kernel's own comes before another's.
     """
     passed: dict[tuple[int, Path], Path] = {}
-    for folder in (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders())):
+    for folder in _folders():
         passed |= passed_attempts(folder, name)
     own = OWN_NOTES.get(name)
     return next(

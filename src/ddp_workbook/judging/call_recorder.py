@@ -57,14 +57,14 @@ class CallRecorder(Recorder):
     def wrap_wait(self, name: str, method: Any) -> Any:
         """Wrap a method so that it notes the wait; a poll counts once it returns True."""
 
-        def asked(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
             answer = method(work, *args, **kwargs)
             if name != "is_completed" or answer:
                 # No longer kept, because a Work of gloo keeps the tensors that it has filled.
-                self.works = [(row, None if one is work else one) for row, one in self.works]
+                self.works = [(row, None if item is work else item) for row, item in self.works]
             return answer
 
-        return asked
+        return wrapper
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run the operator; keep the Work of one that was called from Python."""
@@ -74,10 +74,10 @@ class CallRecorder(Recorder):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if len(self.rows) > before and called_from_python():
             returned = result if isinstance(result, tuple | list) else (result,)
-            for one in returned:
-                if isinstance(one, torch.ScriptObject):
+            for value in returned:
+                if isinstance(value, torch.ScriptObject):
                     self.rows[-1]["under_way"] = len(self.pending)
-                    self.works.append((self.rows[-1], dist.Work.unbox(one)))
+                    self.works.append((self.rows[-1], dist.Work.unbox(value)))
         return result
 
     def refuse_message(self, group: dist.ProcessGroup, peer: int) -> None:

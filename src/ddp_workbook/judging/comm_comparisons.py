@@ -30,12 +30,12 @@ def bytes_sent(
 ) -> Comparison:
     """Whether a rank with the right `what` has sent so many bytes; one alone need not send."""
 
-    def sent(obs: Observation) -> int:
-        found = sum(row["bytes"] for row in obs.communication)
-        return resolve(expected, obs.case) if obs.size == 1 and not found else found
+    def total_bytes(obs: Observation) -> int:
+        total = sum(row["bytes"] for row in obs.communication)
+        return resolve(expected, obs.case) if obs.size == 1 and not total else total
 
     return Comparison(
-        select=sent,
+        select=total_bytes,
         expected=expected,
         hint=hint,
         actual=f"the right {what}, but rank {{rank}} sent {{value:,}} bytes",

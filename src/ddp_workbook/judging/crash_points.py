@@ -39,12 +39,12 @@ def read_if_present(path: Path) -> bytes | None:
 
 def inodes(folder: Path) -> dict[int, Path]:
     """All files in a folder and in those below it, by their numbers on the disk."""
-    found: dict[int, Path] = {}
+    paths: dict[int, Path] = {}
     with contextlib.suppress(OSError):
-        for one in os.scandir(folder):
-            inner = one.is_dir(follow_symlinks=False)
-            found |= inodes(Path(one.path)) if inner else {one.inode(): Path(one.path)}
-    return found
+        for entry in os.scandir(folder):
+            inner = entry.is_dir(follow_symlinks=False)
+            paths |= inodes(Path(entry.path)) if inner else {entry.inode(): Path(entry.path)}
+    return paths
 
 
 class CrashPoints:
@@ -71,8 +71,8 @@ class CrashPoints:
     @property
     def not_synced(self) -> str:
         """Why the data of the file was not on the disk when it got its name; "" if it was."""
-        inode, data, held = self.latest_rename
-        if data == held:
+        inode, data, content = self.latest_rename
+        if data == content:
             return ""
         if data is not None:
             return "and fsync came before all of its data was written"
@@ -98,7 +98,7 @@ class CrashPoints:
         self.known_inodes |= now
         if len(self.contents) == 1 and len(now) > 1:
             self.others.append(
-                {one: read_if_present(one) or b"" for one in now.values() if one != self.path}
+                {file: read_if_present(file) or b"" for file in now.values() if file != self.path}
             )
 
     @contextlib.contextmanager
@@ -127,22 +127,22 @@ class CrashPoints:
 
         def sync() -> None:
             self.synced_data |= {
-                one: read_if_present(path) for one, path in inodes(self.path.parent).items()
+                inode: read_if_present(path) for inode, path in inodes(self.path.parent).items()
             }
 
         instead = {os.fsync: fsync, os.sync: sync, getattr(os, "fdatasync", None): fsync}
-        found = [
+        originals = [
             (space, name, value)
             for space in (vars(os), names)
             for name, value in space.items()
             if callable(value) and getattr(value, "__module__", "") == "posix" and value in instead
         ]
         try:
-            for space, name, value in found:
+            for space, name, value in originals:
                 space[name] = instead[value]
             yield
         finally:
-            for space, name, value in found:
+            for space, name, value in originals:
                 space[name] = value
 
 

@@ -40,63 +40,68 @@ WRONG_TYPE = "This is {actual}; {expected} is asked for. Which of your lines dec
 
 
 def with_values(
-    look: Comparison, calls: Sequence[Sequence[Observation]]
+    comparison: Comparison, calls: Sequence[Sequence[Observation]]
 ) -> list[list[Observation]]:
-    """The calls, each with the value that this look compares and the right one."""
-    looked = [
-        [replace(obs, value=look.select(obs), expected=expected_value(look, obs)) for obs in call]
+    """The calls, each with the value that is compared and the right one."""
+    compared = [
+        [
+            replace(obs, value=comparison.select(obs), expected=expected_value(comparison, obs))
+            for obs in call
+        ]
         for call in calls
     ]
-    for call in looked:
+    for call in compared:
         for obs in call:
             obs.all_ranks = call
-    return looked
+    return compared
 
 
-def expected_value(look: Comparison, obs: Observation) -> Any:
+def expected_value(comparison: Comparison, obs: Observation) -> Any:
     """The right value of a call on a rank."""
-    if look.expected is SOLUTION and obs.solution:
-        return look.select(obs.solution)
-    return resolve(look.expected, obs.case, obs.rank)
+    if comparison.expected is SOLUTION and obs.solution:
+        return comparison.select(obs.solution)
+    return resolve(comparison.expected, obs.case, obs.rank)
 
 
-def mismatches(look: Comparison, calls: Sequence[Sequence[Observation]]) -> list[Observation]:
-    """Every call and rank in which this look finds something wrong, in order."""
-    return [obs for call in with_values(look, calls) for obs in call if is_wrong(look, obs)]
+def mismatches(comparison: Comparison, calls: Sequence[Sequence[Observation]]) -> list[Observation]:
+    """Every call and rank in which this comparison finds something wrong, in order."""
+    return [
+        obs for call in with_values(comparison, calls) for obs in call if is_wrong(comparison, obs)
+    ]
 
 
 class Unusable:
-    """In the place of a value that a look cannot take from what came back."""
+    """In the place of a value that a comparison cannot take from what came back."""
 
 
 def selected_values(
     check: DistributedCheck, calls: Sequence[Sequence[Observation]]
 ) -> list[list[list[Any]]]:
-    """By look, call and rank: the value that the look compares."""
+    """By comparison, call and rank: the value that is compared."""
     return [
-        [[selected_value(look, obs) for obs in call] for call in calls]
-        for look in check.comparisons
+        [[selected_value(comparison, obs) for obs in call] for call in calls]
+        for comparison in check.comparisons
     ]
 
 
-def selected_value(look: Comparison, obs: Observation) -> Any:
-    """The value; Unusable if an earlier look must be right before this one can be made."""
+def selected_value(comparison: Comparison, obs: Observation) -> Any:
+    """The value; Unusable if an earlier comparison must be right before this one can be made."""
     with contextlib.suppress(Exception):
-        return look.select(obs)
+        return comparison.select(obs)
     return Unusable
 
 
 def all_equal(
-    look: Comparison, some: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]
+    comparison: Comparison, actual: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]
 ) -> bool:
-    """Whether all values of a look are equal."""
-    pairs = zip(chain(*some), chain(*others), strict=True)
-    return all(a is b or equal(look, a, b) for a, b in pairs)
+    """Whether all values of a comparison are equal."""
+    pairs = zip(chain(*actual), chain(*expected), strict=True)
+    return all(a is b or equal(comparison, a, b) for a, b in pairs)
 
 
 @dataclass
 class Explanation:
-    """How far a mistake explains what was seen: which looks, and what was sent."""
+    """How far a mistake explains what was seen: in which comparisons, and what was sent."""
 
     same_values: list[bool]
     same_senders: bool  # something was sent in the same calls
@@ -106,21 +111,21 @@ class Explanation:
 def explain(
     check: DistributedCheck,
     calls: Sequence[Sequence[Observation]],
-    tried: Sequence[Sequence[Observation]],
+    edited_calls: Sequence[Sequence[Observation]],
 ) -> Explanation:
     """What was seen in these calls, beside what a mistake has given in the same ones."""
-    looks = [
-        all_equal(look, *both)
-        for look, *both in zip(
+    same_values = [
+        all_equal(comparison, *values)
+        for comparison, *values in zip(
             check.comparisons,
             selected_values(check, calls),
-            selected_values(check, tried),
+            selected_values(check, edited_calls),
             strict=True,
         )
     ]
-    pairs = [*zip(chain(*calls), chain(*tried), strict=True)]
+    pairs = [*zip(chain(*calls), chain(*edited_calls), strict=True)]
     return Explanation(
-        looks,
+        same_values,
         same_senders=all(bool(a.communication) == bool(b.communication) for a, b in pairs),
         same_effects=all(
             a.ops == b.ops and a.changed_arguments == b.changed_arguments for a, b in pairs
@@ -128,19 +133,19 @@ def explain(
     )
 
 
-def equal(look: Comparison, actual: Any, expected: Any) -> bool:
-    """Whether two values are the same to this look; False if it cannot compare them."""
+def equal(comparison: Comparison, actual: Any, expected: Any) -> bool:
+    """Whether two values are the same to this comparison; False if it cannot compare them."""
     with contextlib.suppress(Exception):
-        return bool((look.equal or values_equal)(actual, expected))
+        return bool((comparison.equal or values_equal)(actual, expected))
     return False
 
 
-def is_wrong(look: Comparison, obs: Observation) -> bool:
+def is_wrong(comparison: Comparison, obs: Observation) -> bool:
     """Whether this value is not the right one."""
-    return not equal(look, obs.value, obs.expected)
+    return not equal(comparison, obs.value, obs.expected)
 
 
-def wrong_keys(look: Comparison, obs: Observation) -> list[str]:
+def wrong_keys(comparison: Comparison, obs: Observation) -> list[str]:
     """The keys under which a dict differs from the right one; [] if it is not a dict."""
     value, expected = obs.value, obs.expected
     if (
@@ -149,10 +154,10 @@ def wrong_keys(look: Comparison, obs: Observation) -> list[str]:
         or list(value) != list(expected)
     ):
         return []
-    return [key for key in expected if not equal(look, value[key], expected[key])]
+    return [key for key in expected if not equal(comparison, value[key], expected[key])]
 
 
-def type_hint(look: Comparison, obs: Observation) -> str:
+def type_hint(comparison: Comparison, obs: Observation) -> str:
     """Where to look if the value has another type, or less precision; else ""."""
     value, expected = obs.value, obs.expected
     if value is None and expected is not None:
@@ -163,7 +168,7 @@ def type_hint(look: Comparison, obs: Observation) -> str:
     return FLOAT32_PRECISION if rounded else ""
 
 
-def one_rank_hint(look: Comparison, bad: Observation) -> str:
+def one_rank_hint(comparison: Comparison, bad: Observation) -> str:
     """Where to look if the rank that others sent to has the right result, and this one has not."""
     places = [
         n
@@ -173,9 +178,9 @@ def one_rank_hint(look: Comparison, bad: Observation) -> str:
     if not places or any(op.startswith(FORWARDING_OPS) for op in bad.ops[places[-1] :]):
         return ""
     there = any(
-        row["op"] in ROOTED_OPS and row["received"] and not is_wrong(look, one)
-        for one in bad.all_ranks
-        for row in one.communication
+        row["op"] in ROOTED_OPS and row["received"] and not is_wrong(comparison, other)
+        for other in bad.all_ranks
+        for row in other.communication
     )
     return RESULT_ON_ONE_RANK.format(op=bad.ops[places[-1]]) if there else ""
 
@@ -192,7 +197,7 @@ def in_float32(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
         return value.float()
     if isinstance(value, dict):
-        return {key: in_float32(one) for key, one in value.items()}
+        return {key: in_float32(item) for key, item in value.items()}
     return [*map(in_float32, value)] if isinstance(value, list | tuple) else value
 
 

@@ -47,27 +47,27 @@ def parse_request(scheduler: str, text: str) -> JobRequest:
     slurm = scheduler == "slurm"
     if slurm and not text.startswith("#!"):
         raise InvalidScript("sbatch: this does not look like a batch script: where is its #! line?")
-    mark, understood = ("SBATCH", parse_sbatch) if slurm else ("PBS", parse_qsub)
+    mark, parse = ("SBATCH", parse_sbatch) if slurm else ("PBS", parse_qsub)
     margin = "" if slurm else r"\s*"
     exact = re.compile(rf"{margin}#{mark}(\s+(?P<options>.*))?$")
     similar = re.compile(rf"\s*#+\s*{mark}\s+(?P<options>-.*)", flags=re.I)
-    read, ignored, header = [], [], True
+    directives, ignored, header = [], [], True
     for line in text.splitlines()[1:]:
         header = header and (not line.strip() or line.lstrip().startswith("#"))
-        if header and (found := exact.match(line)):
-            read.append(found["options"] or "")
-        elif found := similar.match(line):
-            ignored.append((line.strip(), found["options"]))
-    asked = understood(read)
+        if header and (match := exact.match(line)):
+            directives.append(match["options"] or "")
+        elif match := similar.match(line):
+            ignored.append((line.strip(), match["options"]))
+    request = parse(directives)
     for line, options in ignored:
         with suppress(InvalidScript):
-            more, nothing = understood([*read, options]), JobRequest()
+            more, nothing = parse([*directives, options]), JobRequest()
             if any(
-                getattr(asked, what) == getattr(nothing, what) != getattr(more, what)
+                getattr(request, what) == getattr(nothing, what) != getattr(more, what)
                 for what in ("nodes", "gpus", "seconds")
             ):
-                asked.unread_lines.append(line)
-    return asked
+                request.unread_lines.append(line)
+    return request
 
 
 def parse_options(
@@ -92,32 +92,34 @@ def parse_options(
 def parse_sbatch(lines: list[str]) -> JobRequest:
     """What these options of sbatch ask for; names may be abbreviated. Raises InvalidScript."""
     options: list[tuple[list[str], dict]] = [
-        ([f"-{one}"] * bool(one) + [f"--{name}"], {}) for name, one in SBATCH.items()
+        ([f"-{letter}"] * bool(letter) + [f"--{name}"], {}) for name, letter in SBATCH.items()
     ]
-    given = parse_options("sbatch", options, lines)
-    tasks, per_node = parse_count(given, "ntasks"), parse_count(given, "ntasks_per_node")
-    given["nodes"] = (given["nodes"] or "").partition("-")[0]  # the least of a range
-    nodes = parse_count(given, "nodes") or (-(-tasks // per_node) if tasks and per_node else 1)
+    values = parse_options("sbatch", options, lines)
+    tasks, per_node = parse_count(values, "ntasks"), parse_count(values, "ntasks_per_node")
+    values["nodes"] = (values["nodes"] or "").partition("-")[0]  # the least of a range
+    nodes = parse_count(values, "nodes") or (-(-tasks // per_node) if tasks and per_node else 1)
     tasks = tasks or nodes * per_node
-    gpus = [one for one in (given["gres"] or "").split(",") if re.match(r"gpu\b", one)]
-    given["gres"] = "".join(gpus[:1]).removeprefix("gpu").lstrip(":") or "1" * bool(gpus)
+    gpus = [
+        resource for resource in (values["gres"] or "").split(",") if re.match(r"gpu\b", resource)
+    ]
+    values["gres"] = "".join(gpus[:1]).removeprefix("gpu").lstrip(":") or "1" * bool(gpus)
     return JobRequest(
         nodes=nodes,
-        gpus=parse_count(given, "gpus_per_node")
-        or parse_count(given, "gres")
-        or parse_count(given, "gpus") / nodes
-        or parse_count(given, "gpus_per_task") * (tasks or nodes) / nodes,
-        seconds=parse_slurm_time(given["time"]) if given["time"] else 0,
+        gpus=parse_count(values, "gpus_per_node")
+        or parse_count(values, "gres")
+        or parse_count(values, "gpus") / nodes
+        or parse_count(values, "gpus_per_task") * (tasks or nodes) / nodes,
+        seconds=parse_slurm_time(values["time"]) if values["time"] else 0,
         tasks=tasks,
         per_node=per_node,
-        node_names=[given["nodelist"]] if given["nodelist"] else [],
-        output=given["output"] or "",
+        node_names=[values["nodelist"]] if values["nodelist"] else [],
+        output=values["output"] or "",
     )
 
 
-def parse_count(given: dict, option: str) -> int:
+def parse_count(values: dict, option: str) -> int:
     """The count of an option, such as 4 in `a100:4`; 0 if it is not given. Raises InvalidScript."""
-    text = given.get(option) or "0"
+    text = values.get(option) or "0"
     if not re.fullmatch(r"(\w+:)?\d+", text):
         raise InvalidScript(f"{option.replace('_', '-')}: {text!r} is not a number")
     return int(text.rpartition(":")[2])
@@ -128,7 +130,7 @@ def parse_slurm_time(text: str) -> int:
     if not re.fullmatch(r"(\d+-)?\d+(:\d+){0,2}", text):
         raise InvalidScript(f"sbatch: invalid --time specification {text!r}")
     days, _, rest = text.rpartition("-")
-    parts = [int(one) for one in rest.split(":")]
+    parts = [int(part) for part in rest.split(":")]
     if not days and len(parts) < 3:
         parts = [0, *parts]  # minutes first
     hours, minutes, seconds = [*parts, 0, 0][:3]
@@ -137,9 +139,9 @@ def parse_slurm_time(text: str) -> int:
 
 def parse_qsub(lines: list[str]) -> JobRequest:
     """What these options of qsub ask for. Raises InvalidScript."""
-    several = {"action": "append", "default": []}
-    given = parse_options("qsub", [(["-l"], several), (["-o"], several)], lines)
-    whole = parse_resources(",".join(given["l"]).split(","))
+    repeatable = {"action": "append", "default": []}
+    values = parse_options("qsub", [(["-l"], repeatable), (["-o"], repeatable)], lines)
+    whole = parse_resources(",".join(values["l"]).split(","))
     if "select" in whole and (mixed := {"ngpus", "ncpus", "mem"} & set(whole)):
         name = min(mixed)
         raise InvalidScript(
@@ -157,9 +159,14 @@ def parse_qsub(lines: list[str]) -> JobRequest:
         gpus=sum(gpus) / len(gpus),
         seconds=parse_pbs_time(whole.get("walltime", "0")),
         per_node=parse_count(each[-1], "mpiprocs"),
-        node_names=[one[key] for one in [*each, whole] for key in ("host", "vnode") if key in one],
+        node_names=[
+            requested[key]
+            for requested in [*each, whole]
+            for key in ("host", "vnode")
+            if key in requested
+        ],
         scattered=bool({"scatter", "vscatter"} & {*whole.get("place", "").split(":")}),
-        output="".join(given["o"][-1:]),
+        output="".join(values["o"][-1:]),
     )
 
 

@@ -106,15 +106,15 @@ def examine_size(check: DistributedCheck, attempt: Attempt, size: int) -> None:
 def first_problem(
     check: DistributedCheck, attempt: Attempt, size: int, calls: Calls
 ) -> CheckFailed | None:
-    """What the first look that finds something wrong says; then what a right call may not do."""
-    for look in check.comparisons:
-        if bad := mismatches(look, calls):
-            words = where_to_look(check, attempt, size, look, bad[0], calls)
+    """What the first comparison that fails says; then what a right call may not do."""
+    for comparison in check.comparisons:
+        if bad := mismatches(comparison, calls):
+            words = where_to_look(check, attempt, size, comparison, bad[0], calls)
             before = calls[: bad[0].call]  # are there such calls, and is each of them right?
             right_so_far = before and not any(
-                mismatches(each, before) for each in check.comparisons
+                mismatches(other, before) for other in check.comparisons
             )
-            return failure_report(check, look, bad[0], words, bool(right_so_far))
+            return failure_report(check, comparison, bad[0], words, bool(right_so_far))
     for call in calls:
         for obs in call:
             if rows := forbidden_effect(check, obs):
@@ -126,33 +126,33 @@ def where_to_look(
     check: DistributedCheck,
     attempt: Attempt,
     size: int,
-    look: Comparison,
+    comparison: Comparison,
     bad: Observation,
     calls: Calls,
 ) -> str:
-    """The words for what went wrong first: of a known mistake, or of its kind, or the look's own.
+    """The words for what went wrong first: of a known mistake, of its kind, or the comparison's.
 
     A mistake that explains everything comes first, then whether the call is right by itself, then
-    two mistakes at once, then what the look's own table says, then mistakes that explain a part.
+    two mistakes at once, then what the comparison's own table says, then mistakes that explain a part.
     """
     run = partial(run_variants, check, replace(attempt), size, launches=MAX_LAUNCHES)
-    reasons = Reasons(check, look, bad, calls, run)
-    kind = type_hint(look, bad)
+    reasons = Reasons(check, comparison, bad, calls, run)
+    kind = type_hint(comparison, bad)
     return (
         reasons.best(Extent.ALL_VALUES)
         or set_order_hint(bad)
         or (
             ""
-            if look.timing_dependent
-            else state_or_chance_hint(check, attempt, size, look, bad, calls)
+            if comparison.timing_dependent
+            else state_or_chance_hint(check, attempt, size, comparison, bad, calls)
         )
         or ("" if kind else reasons.two_edits())
-        or pattern_hint(look, bad)
-        or one_rank_hint(look, bad)
+        or pattern_hint(comparison, bad)
+        or one_rank_hint(comparison, bad)
         or reasons.best(Extent.FAILING_CALL)
         or kind
         or ("" if check.network else overlapping_collective_hint(bad))  # there calls shall overlap
-        or fill_words(look.hint, bad)
+        or fill_words(comparison.hint, bad)
     )
 
 
@@ -162,9 +162,9 @@ def overlapping_collective_hint(bad: Observation) -> str:
     return STILL_RUNNING if any(row.get("under_way") for row in collectives) else ""
 
 
-def pattern_hint(look: Comparison, bad: Observation) -> str:
-    """The words of the first pattern in the look's own table that matches; "" if none does."""
-    for words, pattern in look.mistakes.items():
+def pattern_hint(comparison: Comparison, bad: Observation) -> str:
+    """The words of the first pattern in the comparison's table that matches; "" if none does."""
+    for words, pattern in comparison.mistakes.items():
         if pattern.matches(bad):  # a later pattern may rely on those before it
             return fill_words(words, bad)
     return ""
@@ -172,19 +172,19 @@ def pattern_hint(look: Comparison, bad: Observation) -> str:
 
 def set_order_hint(bad: Observation) -> str:
     """What to say if the ranks have gone through a set, and sent in different orders; else ""."""
-    sent = [
+    messages = [
         [(row["op"], row["shape"], row["dtype"]) for row in obs.communication]
         for obs in bad.all_ranks
     ]
     by_chance = any(obs.nondeterministic for obs in bad.all_ranks)
-    return SET_ORDER if by_chance and any(rows != sent[0] for rows in sent) else ""
+    return SET_ORDER if by_chance and any(rows != messages[0] for rows in messages) else ""
 
 
 def state_or_chance_hint(
     check: DistributedCheck,
     attempt: Attempt,
     size: int,
-    look: Comparison,
+    comparison: Comparison,
     bad: Observation,
     calls: Calls,
 ) -> str:
@@ -200,7 +200,7 @@ def state_or_chance_hint(
         alone = run_calls(check, replace(attempt), size, only=(bad.call, rank))
         for obs in alone[0]:
             obs.repeats = [before for before in bad.all_ranks if before.rank == obs.rank]
-        if mismatches(look, alone):
+        if mismatches(comparison, alone):
             return ""
         if any(
             obs.nondeterministic for series in (calls, alone) for call in series for obs in call
@@ -212,25 +212,30 @@ def state_or_chance_hint(
 
 
 def failure_report(
-    check: DistributedCheck, look: Comparison, obs: Observation, where_to_look: str, later: bool
+    check: DistributedCheck,
+    comparison: Comparison,
+    obs: Observation,
+    where_to_look: str,
+    later: bool,
 ) -> CheckFailed:
     """The four sentences: called, came back, required, where to look; `later`: other calls came
     before this one, and were right.
     """
-    part = next(iter(wrong_keys(look, obs)), "")
+    part = next(iter(wrong_keys(comparison, obs)), "")
     called = check.describe_call(obs.case, obs.rank, part)
     if later:
         called += f"\n(call {obs.call + 1}; the results before it were right)"
     actual, required = (
-        fill_template(look, obs, words, part) for words in (look.actual, look.required)
+        fill_template(comparison, obs, words, part)
+        for words in (comparison.actual, comparison.required)
     )
     if actual == required:  # the digits or elements that are shown agree
-        place, here, there = first_difference(obs.value, obs.expected, partial(equal, look))
+        place, here, there = first_difference(obs.value, obs.expected, partial(equal, comparison))
         actual, required = f"{actual}\n{place}: {here!r}", f"{required}\n{place}: {there!r}"
     return CheckFailed(called, actual, required, where_to_look)
 
 
-def fill_template(look: Comparison, obs: Observation, template: Any, part: str) -> str:
+def fill_template(comparison: Comparison, obs: Observation, template: Any, part: str) -> str:
     """The words of a template, or of a function that takes what was seen.
 
     Only the first wrong part of a dict is shown.
@@ -239,13 +244,13 @@ def fill_template(look: Comparison, obs: Observation, template: Any, part: str) 
         return template(obs)
     everyone = obs.all_ranks
     alike = len(everyone) > 1 and all(
-        equal(look, other.expected, obs.expected) for other in everyone
+        equal(comparison, other.expected, obs.expected) for other in everyone
     )
-    all_came = alike and all(equal(look, other.value, obs.value) for other in everyone)
+    all_came = alike and all(equal(comparison, other.value, obs.value) for other in everyone)
     on = f"on rank {obs.rank}" if len(everyone) > 1 else ""
     return template.format(
-        value=look.show(obs.value[part] if part else obs.value),
-        expected=look.show(obs.expected[part] if part else obs.expected),
+        value=comparison.show(obs.value[part] if part else obs.value),
+        expected=comparison.show(obs.expected[part] if part else obs.expected),
         where="on every rank" if all_came else on,
         there="on every rank" if alike else on,
         rank=obs.rank,

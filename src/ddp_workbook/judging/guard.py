@@ -38,21 +38,21 @@ WAIT_FOR_WORK = (
 )
 
 
-def function_in(module: types.ModuleType, asked: Callable) -> Callable:
+def function_in(module: types.ModuleType, solution: Callable) -> Callable:
     """The cell's function, if it can be called as the solution is. Raises CheckFailed."""
-    name = asked.__name__
-    needed = inspect.signature(asked)
+    name = solution.__name__
+    needed = inspect.signature(solution)
     line = f"def {name}({', '.join(needed.parameters)})"
     stands = f"{line}, as it was in the cell at first"
     function = vars(module).get(name)
     if not callable(function):
         own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == name]
-        found = f"it defines {', '.join(own) or 'no function'}"
+        actual_text = f"it defines {', '.join(own) or 'no function'}"
         if name in vars(module):
-            found = f"{name} is {in_words(function)}, which is not a function"
+            actual_text = f"{name} is {in_words(function)}, which is not a function"
         look = f"the line {line}: is it there, at the left margin?"
-        raise CheckFailed(WHOLE_CELL, found, f"a function called {name}", look)
-    if another := _kind_of_callable(function, asked):
+        raise CheckFailed(WHOLE_CELL, actual_text, f"a function called {name}", look)
+    if another := _kind_of_callable(function, solution):
         raise CheckFailed(WHOLE_CELL, f"{name} is {another[0]}", stands, another[1])
     with contextlib.suppress(ValueError):  # a builtin without a signature: let the call tell
         has = inspect.signature(function)
@@ -65,7 +65,7 @@ def function_in(module: types.ModuleType, asked: Callable) -> Callable:
     return function
 
 
-def _kind_of_callable(function: Callable, asked: Callable) -> tuple[str, str] | None:
+def _kind_of_callable(function: Callable, solution: Callable) -> tuple[str, str] | None:
     """What it is instead of a plain function, and where to look."""
     if isinstance(function, type):
         return "a class", "the line that begins with class, or that gives the name to a class"
@@ -74,7 +74,7 @@ def _kind_of_callable(function: Callable, asked: Callable) -> tuple[str, str] | 
             "an async function, and calling it runs nothing",
             "the word async before def: what would await the function?",
         )
-    if inspect.isgeneratorfunction(function) and not inspect.isgeneratorfunction(asked):
+    if inspect.isgeneratorfunction(function) and not inspect.isgeneratorfunction(solution):
         return (
             "a generator, and calling it runs nothing: it contains a yield",
             "the line with yield: what should the function do instead, once it has its result?",
@@ -164,8 +164,8 @@ def refuse_unpicklable(name: str, value: Any) -> None:
             f"something of more than {MAX_ANSWER_BYTES / 1e6:g} MB",
             "How large should it be?",
         )
-    except CellDefinedObject as found:
-        words, look = f"{found}, which only your cell knows", EVERY_PATH_RETURNS
+    except CellDefinedObject as cell_object:
+        words, look = f"{cell_object}, which only your cell knows", EVERY_PATH_RETURNS
     except RecursionError:
         words, look = "lists within lists, nested too deeply", EVERY_PATH_RETURNS
     except Exception as error:  # whatever pickling the reader's objects raises

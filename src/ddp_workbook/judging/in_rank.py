@@ -74,17 +74,17 @@ class InRank:
         check = load(self.name)
         self.prepare(check.group)
         attempt = GuardedFunction(check, self.path) if self.path else None
-        seen: list[Records | None] = []
+        records: list[Records | None] = []
         cells = [(text, self.only) for text in self.edited]
         for text, only in [(self.solution, None)] * bool(self.solution) + cells:
-            seen.append(None)
+            records.append(None)
             with contextlib.suppress(Exception):
-                seen[-1] = self.make_calls(check, load_function(text, self.name), only)
+                records[-1] = self.make_calls(check, load_function(text, self.name), only)
             reported_barrier() if check.group else None
         if attempt:
-            seen.append(self.make_calls(check, attempt, self.only, pauses=True))
-            refuse_unpicklable(self.name, seen[-1])
-        return seen
+            records.append(self.make_calls(check, attempt, self.only, pauses=True))
+            refuse_unpicklable(self.name, records[-1])
+        return records
 
     def prepare(self, group: bool) -> None:
         """Make the process group, if there is one, and hide the check's own lines from reports."""
@@ -103,7 +103,7 @@ class InRank:
         rank = dist.get_rank() if check.group else 0
         random.seed(SEED + rank)  # unseeded random numbers differ between the ranks
         torch.manual_seed(SEED + rank)
-        seen: Records = []
+        records: Records = []
         returned: list[tuple[Any, dict]] = []  # the object itself, and what was seen of it
         for number, case in enumerate(check.cases_of(self.size)):
             if only and number != only[0]:
@@ -117,14 +117,16 @@ class InRank:
             if only and only[1] is not None:
                 ranks = [only[1]]
             late = pauses and check.group and is_late(number, rank, self.size)
-            seen.append([])
-            for one in ranks:
-                actual, record = record_call(check, function, case, one, LATE_S if late else 0)
-                seen[-1].append(record)
+            records.append([])
+            for call_rank in ranks:
+                actual, record = record_call(
+                    check, function, case, call_rank, LATE_S if late else 0
+                )
+                records[-1].append(record)
                 returned += [] if check.observe else [(actual, record)]
         for actual, record in returned:
             record["overwritten"] = not unchanged(actual, record["actual"])
-        return seen
+        return records
 
 
 def record_call(
@@ -135,7 +137,7 @@ def record_call(
     It is late after its arguments are made, for which ranks may have to meet.
     """
     arguments = check.arguments(case, rank)
-    before = [snapshot(one) for one in arguments] if check.unchanged_hint else []
+    before = [snapshot(argument) for argument in arguments] if check.unchanged_hint else []
     orders = RankOrderedSet.random_orders
     time.sleep(pause)
     with CallRecorder(partial(check.describe_call, case, rank)) as watch:
@@ -144,8 +146,8 @@ def record_call(
     watch.refuse_pending(rank)
     names = signature(check.function).parameters if before else ()
     changes = [
-        change(name, was, snapshot(one))
-        for name, one, was in zip(names, arguments, before, strict=False)
+        change(name, was, snapshot(argument))
+        for name, argument, was in zip(names, arguments, before, strict=False)
     ]
     refuse_unpicklable(check.name, returned) if check.observe is None else None
     return returned, {

@@ -62,14 +62,14 @@ class Run:
     @property
     def rendezvous(self) -> list[torchrun.Line]:
         """The lines that look for other nodes."""
-        return [one.line for one in self.starts if one.line and not one.line.standalone]
+        return [start.line for start in self.starts if start.line and not start.line.standalone]
 
 
 def refuse_bad_syntax(text: str) -> None:
     """Raise InvalidScript with what bash says about a script that it cannot read."""
-    told = subprocess.run([BASH, "-n"], input=text, capture_output=True, text=True, check=False)
-    if told.returncode:
-        raise InvalidScript(f"bash: {last_line(told.stderr).removeprefix(f'{BASH}: ')}")
+    result = subprocess.run([BASH, "-n"], input=text, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise InvalidScript(f"bash: {last_line(result.stderr).removeprefix(f'{BASH}: ')}")
 
 
 def last_line(text: str) -> str:
@@ -77,14 +77,16 @@ def last_line(text: str) -> str:
     return ([""] + [line for line in text.splitlines() if line.strip()])[-1].strip()[:300]
 
 
-def run_script(scheduler: str, text: str, asked: JobRequest, job: int, fails: bool) -> Run:
+def run_script(scheduler: str, text: str, request: JobRequest, job: int, fails: bool) -> Run:
     """Run the script as job `job`; with `fails`, torchrun fails on the last node."""
-    count = max(1, min(asked.nodes, MAX_NODES))
+    count = max(1, min(request.nodes, MAX_NODES))
     first, step = (7, 4) if not fails else (3, 5)  # other nodes in each job
     numbers = [first + step * place for place in range(count)]
-    names = [f"{NODE_PREFIX}{each:02d}" for each in numbers]
-    run = Run(names, {f"10.0.0.{each}": name for each, name in zip(numbers, names, strict=True)})
-    with fake_cluster(run, asked, fails) as lab:
+    names = [f"{NODE_PREFIX}{number:02d}" for number in numbers]
+    run = Run(
+        names, {f"10.0.0.{number}": name for number, name in zip(numbers, names, strict=True)}
+    )
+    with fake_cluster(run, request, fails) as lab:
         environment = {
             "PATH": f"{lab}/bin:/usr/bin:/bin",
             "HOME": f"{lab}/home",
@@ -96,21 +98,21 @@ def run_script(scheduler: str, text: str, asked: JobRequest, job: int, fails: bo
         for command in COMMANDS.split():  # even if a profile sets another PATH
             environment[f"BASH_FUNC_{command}%%"] = f'() {{ {lab}/bin/{command} "$@"; }}'
         if scheduler == "slurm":
-            environment |= slurm_variables(lab, asked, job, run)
+            environment |= slurm_variables(lab, request, job, run)
         else:
-            environment |= pbs_variables(lab, asked, job, run)
+            environment |= pbs_variables(lab, request, job, run)
         execute(run, lab, text, environment, "submitted" if scheduler == "slurm" else "home")
         run.starts = sorted(
-            map(read_start, Path(lab, "started").iterdir()), key=lambda one: one.node
+            map(read_start, Path(lab, "started").iterdir()), key=lambda start: start.node
         )
     return run
 
 
-def slurm_variables(lab: str, asked: JobRequest, job: int, run: Run) -> dict[str, str]:
+def slurm_variables(lab: str, request: JobRequest, job: int, run: Run) -> dict[str, str]:
     """The variables of a batch script."""
     count = f"{len(run.nodes)}"
-    listed = ",".join(name.removeprefix(NODE_PREFIX) for name in run.nodes)
-    nodes = run.nodes[0] if len(run.nodes) == 1 else f"{NODE_PREFIX}[{listed}]"
+    numbers = ",".join(name.removeprefix(NODE_PREFIX) for name in run.nodes)
+    nodes = run.nodes[0] if len(run.nodes) == 1 else f"{NODE_PREFIX}[{numbers}]"
     variables = {
         "SLURM_JOB_ID": f"{job}",
         "SLURM_JOBID": f"{job}",
@@ -127,21 +129,21 @@ def slurm_variables(lab: str, asked: JobRequest, job: int, run: Run) -> dict[str
         "SLURM_LAUNCH_NODE_IPADDR": next(iter(run.addresses)),
         "SLURM_CPUS_ON_NODE": "32",
     }
-    if asked.tasks:
-        variables |= {"SLURM_NTASKS": f"{asked.tasks}", "SLURM_NPROCS": f"{asked.tasks}"}
-    if asked.per_node:
-        variables["SLURM_NTASKS_PER_NODE"] = f"{asked.per_node}"
-    if asked.gpus:
-        gpus = f"{asked.gpus:g}"
-        devices = ",".join(map(str, range(int(asked.gpus))))
+    if request.tasks:
+        variables |= {"SLURM_NTASKS": f"{request.tasks}", "SLURM_NPROCS": f"{request.tasks}"}
+    if request.per_node:
+        variables["SLURM_NTASKS_PER_NODE"] = f"{request.per_node}"
+    if request.gpus:
+        gpus = f"{request.gpus:g}"
+        devices = ",".join(map(str, range(int(request.gpus))))
         variables |= {"SLURM_GPUS_ON_NODE": gpus, "CUDA_VISIBLE_DEVICES": devices}
         variables["SLURM_GPUS_PER_NODE"] = gpus
     return variables
 
 
-def pbs_variables(lab: str, asked: JobRequest, job: int, run: Run) -> dict[str, str]:
+def pbs_variables(lab: str, request: JobRequest, job: int, run: Run) -> dict[str, str]:
     """The variables of a PBS job; writes the list of nodes, with a line for each MPI process."""
-    lines = [name for name in run.nodes for _ in range(asked.per_node or 1)]
+    lines = [name for name in run.nodes for _ in range(request.per_node or 1)]
     Path(lab, "nodefile").write_text("".join(f"{line}\n" for line in lines))
     return {
         "PBS_JOBID": f"{job}.pbs-1",
@@ -154,7 +156,7 @@ def pbs_variables(lab: str, asked: JobRequest, job: int, run: Run) -> dict[str, 
 
 
 @contextmanager
-def fake_cluster(run: Run, asked: JobRequest, fails: bool) -> Iterator[str]:
+def fake_cluster(run: Run, request: JobRequest, fails: bool) -> Iterator[str]:
     """A temporary folder with the stand-ins and a home folder."""
     remove_stale_folders()
     with tempfile.TemporaryDirectory(prefix=f"{FOLDER_PREFIX}{os.getpid()}-") as lab:
@@ -169,7 +171,7 @@ def fake_cluster(run: Run, asked: JobRequest, fails: bool) -> Iterator[str]:
         (folder / "nodes").write_text(
             "".join(f"{name} {address}\n" for address, name in run.addresses.items())
         )
-        (folder / "gpus").write_text(f"{asked.gpus:.0f}")
+        (folder / "gpus").write_text(f"{request.gpus:.0f}")
         (folder / "python").write_text(sys.executable)
         if fails:
             (folder / "fails").touch()
@@ -209,15 +211,15 @@ def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: 
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         errors.seek(0)
-        said = last_line(errors.read().decode(errors="replace"))
-        run.errors = said.replace(f"{script}: ", "").replace(lab, "")
+        last = last_line(errors.read().decode(errors="replace"))
+        run.errors = last.replace(f"{script}: ", "").replace(lab, "")
 
 
 def read_start(file: Path) -> Start:
     """Read what a stand-in has noted."""
     node, folder, *words = file.read_text(errors="replace").split("\0")[:-1]
-    begun = Start(node, Path(folder).name, tuple(words))
+    command = Start(node, Path(folder).name, tuple(words))
     try:
-        return replace(begun, line=torchrun.read(words))
+        return replace(command, line=torchrun.read(words))
     except torchrun.Unreadable as problem:
-        return replace(begun, problem=problem)
+        return replace(command, problem=problem)

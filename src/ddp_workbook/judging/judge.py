@@ -139,7 +139,7 @@ def _position_rows(
 
 
 def _mismatch_rows(failure: RankFailed) -> list[tuple[str, str]]:
-    return [("", _as_cell_line(str(one))) for one in failure.mismatches]
+    return [("", _as_cell_line(str(mismatch))) for mismatch in failure.mismatches]
 
 
 def _as_cell_line(text: str) -> str:

@@ -32,8 +32,8 @@ class ExerciseMagics(Magics):
         """
         name = line.strip()
         verdict = examine(find(name), cell)
-        if lost := attempts.warning(name):
-            print(lost, file=sys.stderr)  # red on a page
+        if warning := attempts.warning(name):
+            print(warning, file=sys.stderr)  # red on a page
         if verdict.kind == NOT_YET:
             verdict.help = next_steps(name, len(attempts.all_attempts(name)))
         if verdict.kind in (SOLVED, NOT_YET):

@@ -27,9 +27,9 @@ class PeakMemoryMode(TorchDispatchMode):
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor: operators on its shards come here as well
         result = func(*args, **(kwargs or {}))
-        given = storages_of((args, kwargs))
+        inputs = storages_of((args, kwargs))
         for key, memory in storages_of(result).items():
-            if key not in given:
+            if key not in inputs:
                 self.storages.setdefault(key, StorageWeakRef(memory))
         while self.bytes_now() > self.limit and self.patience > 0:
             time.sleep(PAUSE_S)
@@ -39,14 +39,16 @@ class PeakMemoryMode(TorchDispatchMode):
 
     def bytes_now(self) -> int:
         """Bytes of all live storages; FSDP frees one by resizing it to 0 and keeps the object."""
-        left = {
+        alive = {
             key: UntypedStorage._new_with_weak_ptr(ref.cdata) for key, ref in self.storages.items()
         }
-        self.storages = {key: ref for key, ref in self.storages.items() if left[key] is not None}
-        return sum(storage.nbytes() for storage in left.values() if storage is not None)
+        self.storages = {key: ref for key, ref in self.storages.items() if alive[key] is not None}
+        return sum(storage.nbytes() for storage in alive.values() if storage is not None)
 
 
 def storages_of(values: Any) -> dict[int, UntypedStorage]:
     """The storages of all tensors in lists, tuples and dicts."""
-    tensors = [one for one in tree_leaves(values) if isinstance(one, Tensor) and not one.is_meta]
-    return {one.untyped_storage()._cdata: one.untyped_storage() for one in tensors}
+    tensors = [
+        leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and not leaf.is_meta
+    ]
+    return {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in tensors}

@@ -27,12 +27,12 @@ SHARED_MISTAKES = {  # edits of both solutions
 }
 
 
-def wrap_in_ddp(model: nn.Linear, begin: Tensor, left: float) -> DistributedDataParallel:
+def wrap_in_ddp(model: nn.Linear, begin: Tensor, old_gradient: float) -> DistributedDataParallel:
     """The model with the numbers `begin`, and with `left` in .grad, as from an earlier step."""
     nn.utils.vector_to_parameters(begin.clone(), model.parameters())
     ddp = DistributedDataParallel(model)
     for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, left)
+        parameter.grad = torch.full_like(parameter, old_gradient)
     return ddp
 
 

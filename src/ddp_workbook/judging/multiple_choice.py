@@ -32,7 +32,9 @@ def choices_by_letter(
 
 def first_wrong(obs: Observation) -> str:
     """The letter that the verdict is about."""
-    return next(one for one in obs.expected if obs.value[one] not in (ANY, obs.expected[one]))
+    return next(
+        letter for letter in obs.expected if obs.value[letter] not in (ANY, obs.expected[letter])
+    )
 
 
 def all_answered(letters: Sequence[str], hint: str) -> Comparison:

@@ -83,14 +83,14 @@ def run_variants(
         if part := parts.pop(0) if parts else []:
             worker = InRank(check.name, size, solution_to_run(check, size), part, only=one_call)
             try:
-                found = launch_cells(check, attempt, worker)
+                results = launch_cells(check, attempt, worker)
             except RankFailed:
                 half = len(part) // 2
                 parts += [part[:half], part[half:]] if half else []
-                found = [] if half else [None]
+                results = [] if half else [None]
             except WorkbookError:  # too busy, or interrupted: nothing is known
                 break
-            VARIANT_CALLS.update(zip([keys[text] for text in part], found, strict=False))
+            VARIANT_CALLS.update(zip([keys[text] for text in part], results, strict=False))
     return [VARIANT_CALLS.get(keys[text]) for text in texts]
 
 
@@ -121,7 +121,10 @@ def launch_cells(
     by_cell = list(zip(*answers, strict=True))
     if worker.solution:
         SOLUTION_CALLS[check.name, size] = observations(check, size, by_cell.pop(0))
-    return [None if None in one else observations(check, size, one, worker.only) for one in by_cell]
+    return [
+        None if None in answers_of_cell else observations(check, size, answers_of_cell, worker.only)
+        for answers_of_cell in by_cell
+    ]
 
 
 def observations(

@@ -59,7 +59,7 @@ def solution(name: str) -> FoldedTexts:
     return FoldedTexts([(f"One solution of {name}", find(name).solution)], code=True)
 
 
-def next_steps(name: str, tried: int) -> str:
+def next_steps(name: str, attempt_count: int) -> str:
     """HTML with a button for the first hint, in it one for the next, and so on.
 
     After two attempts that did not pass, beside it a button for a solution. Raises UnknownExercise.
@@ -68,7 +68,7 @@ def next_steps(name: str, tried: int) -> str:
     inner, count = "", len(exercise.hints)
     for number, text in reversed(list(enumerate(exercise.hints, start=1))):
         inner = _button(f"Hint {number} of {count}", f"<p>{html.escape(text)}</p>{inner}")
-    if tried < ATTEMPTS_BEFORE_SOLUTION:
+    if attempt_count < ATTEMPTS_BEFORE_SOLUTION:
         return inner
     code = f'<pre style="{TEXT_STYLE}">{html.escape(exercise.solution)}</pre>'
     return inner + _button("One solution", code)

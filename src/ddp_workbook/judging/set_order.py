@@ -39,10 +39,11 @@ class RankOrderedSet(builtins.set, metaclass=AnySet):
         if all(map(has_stable_hash, order)):
             return iter(order)
         RankOrderedSet.random_orders += 1
-        sizes = [getattr(one, "nbytes", 0) for one in order]
+        sizes = [getattr(element, "nbytes", 0) for element in order]
         if any(sizes):
             order = [
-                one for _, one in sorted(zip(sizes, order, strict=True), key=lambda two: -two[0])
+                element
+                for _, element in sorted(zip(sizes, order, strict=True), key=lambda pair: -pair[0])
             ]
         backwards = (self.reverse_on_odd_ranks or any(sizes)) and int(os.environ["RANK"]) % 2
         return iter(order[::-1] if backwards else order)

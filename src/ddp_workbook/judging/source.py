@@ -50,8 +50,8 @@ def solution(text: str, name: str) -> str:
 def _stub_lines(region: re.Match) -> str:
     if region["given"] is None:
         return region["margin"] + TODO
-    given = re.sub(r"^( *)# ?", r"\1", region["given"], flags=re.M)
-    return re.sub(r" +$", "", given, flags=re.M)  # as IPython does with a cell, in strings as well
+    lines = re.sub(r"^( *)# ?", r"\1", region["given"], flags=re.M)
+    return re.sub(r" +$", "", lines, flags=re.M)  # as IPython does with a cell, in strings as well
 
 
 def _cell(text: str, name: str, fill) -> str:
@@ -91,22 +91,22 @@ def _imports(tree: ast.Module, code: str) -> str:
     for node in body:
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
-        kept = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]
-        kept = kept or [a for a in node.names if a.name in ("torch", "torch.distributed")]
-        if kept:
-            module = (getattr(node, "module", None) or kept[0].name).split(".")[0]
+        aliases = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]
+        aliases = aliases or [a for a in node.names if a.name in ("torch", "torch.distributed")]
+        if aliases:
+            module = (getattr(node, "module", None) or aliases[0].name).split(".")[0]
             group = module == "torch" or module == "ddp_workbook"
             if before is not None and group != before:
                 lines.append("")  # the standard library first, then a line between
             before = group
-            line = type(node)(**{**vars(node), "names": kept})
+            line = type(node)(**{**vars(node), "names": aliases})
             lines.append(ast.unparse(line))
     return "\n".join(lines)
 
 
-def same_code(one: str, other: str) -> bool:
+def same_code(cell: str, other_cell: str) -> bool:
     """True if two cells differ only in comments and white space."""
     try:
-        return ast.dump(parse_source(one)) == ast.dump(parse_source(other))
+        return ast.dump(parse_source(cell)) == ast.dump(parse_source(other_cell))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False

@@ -28,8 +28,8 @@ def syntax_error_rows(code: str) -> list[tuple[str, str]]:
     except UnicodeError as error:
         return [("your cell", str(error)), ("look at", _look_at(code, error))]
     except (ValueError, RecursionError, MemoryError) as error:
-        said = str(error) or "brackets or operators nested too deeply for Python"
-        return [("your cell", said), ("look at", _look_at(code, error))]
+        message = str(error) or "brackets or operators nested too deeply for Python"
+        return [("your cell", message), ("look at", _look_at(code, error))]
 
 
 def _look_at(code: str, error: Exception) -> str:

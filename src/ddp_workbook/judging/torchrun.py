@@ -58,27 +58,27 @@ class Line:
     @property
     def port(self) -> str:
         """The endpoint's port; "" if none is given."""
-        found = re.search(r":(\d+)$", self.endpoint)
-        return found[1] if found else ""
+        match = re.search(r":(\d+)$", self.endpoint)
+        return match[1] if match else ""
 
 
 def read(words: Sequence[str]) -> Line:
     """The command with these words. Raises Unreadable."""
-    given = parse(words)
-    program = (*["-m"] * given.module, given.training_script, *given.training_script_args)
-    if given.no_python and PYTHON.fullmatch(program[0]):
+    options = parse(words)
+    program = (*["-m"] * options.module, options.training_script, *options.training_script_args)
+    if options.no_python and PYTHON.fullmatch(program[0]):
         program = program[1:]
-    endpoint = given.rdzv_endpoint.strip()
-    if given.rdzv_backend == "static" and not endpoint:
-        endpoint = f"{given.master_addr}:{given.master_port}"
+    endpoint = options.rdzv_endpoint.strip()
+    if options.rdzv_backend == "static" and not endpoint:
+        endpoint = f"{options.master_addr}:{options.master_port}"
     return Line(
-        nnodes=host_count(given.nnodes),
-        nproc=given.nproc_per_node,
-        backend="c10d" if given.standalone else given.rdzv_backend,
+        nnodes=host_count(options.nnodes),
+        nproc=options.nproc_per_node,
+        backend="c10d" if options.standalone else options.rdzv_backend,
         endpoint=endpoint,
-        run_id=given.rdzv_id,
-        standalone=given.standalone,
-        node_rank=given.node_rank,
+        run_id=options.rdzv_id,
+        standalone=options.standalone,
+        node_rank=options.node_rank,
         program=program,
     )
 
@@ -104,8 +104,8 @@ def arguments(words: Sequence[str]) -> list[str]:
     if rest and os.path.basename(rest[0]) == "torchrun":
         return rest[1:]
     if len(rest) > 2 and PYTHON.fullmatch(rest[0]):
-        named = [word for word in rest[1:] if word not in ("-u", "-m")]
-        if named[:1] == ["torch.distributed.run"] and "-m" in rest:
+        module_words = [word for word in rest[1:] if word not in ("-u", "-m")]
+        if module_words[:1] == ["torch.distributed.run"] and "-m" in rest:
             return rest[rest.index("torch.distributed.run") + 1 :]
     raise Unreadable(
         Reason.ANOTHER_COMMAND, f"It begins with {rest[0]!r}." if rest else "It is empty."

@@ -30,7 +30,7 @@ def _in_words(value: Any, depth: int) -> str:
         items = [f"{SHORT.repr(k)}: {_in_words(v, depth - 1)}" for k, v in _first(value.items())]
         return "{" + _joined(items, len(value)) + "}"
     if type(value) in (list, tuple):
-        inner = _joined([_in_words(one, depth - 1) for one in _first(value)], len(value))
+        inner = _joined([_in_words(item, depth - 1) for item in _first(value)], len(value))
         if type(value) is list:
             return f"[{inner}]"
         return f"({inner},)" if len(value) == 1 else f"({inner})"
@@ -40,7 +40,7 @@ def _in_words(value: Any, depth: int) -> str:
 
 
 def _first(items: Any) -> list:
-    return [one for one, _ in zip(items, range(MAX_ITEMS), strict=False)]
+    return [item for item, _ in zip(items, range(MAX_ITEMS), strict=False)]
 
 
 def _joined(items: list[str], length: int) -> str:
@@ -55,7 +55,7 @@ def _tensor(tensor: torch.Tensor) -> str:
             return f"[] (shape {shape})"
         if plain.numel() <= MAX_ITEMS:
             return str(_rounded(plain.tolist()))
-        first = [_rounded(one) for one in plain.flatten()[:4].tolist()]
+        first = [_rounded(number) for number in plain.flatten()[:4].tolist()]
     except (RuntimeError, NotImplementedError):  # without values, on the device "meta"
         return f"a tensor of shape ({shape}) on {tensor.device}, without numbers to show"
     return f"[{', '.join(map(str, first))}, … ({shape} numbers)]"
@@ -63,7 +63,7 @@ def _tensor(tensor: torch.Tensor) -> str:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_rounded(item) for item in value]
     if isinstance(value, float) and math.isfinite(value):
         number = float(f"{value:.5g}")
         return int(number) if number == int(number) and abs(number) < 1e9 else number
@@ -100,7 +100,7 @@ def _difference_inside(
                 return place, actual[tuple(place)].item(), expected[tuple(place)].item()
     elif isinstance(actual, list | tuple) and isinstance(expected, list | tuple):
         if len(actual) == len(expected):
-            pairs = ((n, *both) for n, both in enumerate(zip(actual, expected, strict=True)))
+            pairs = ((n, *values) for n, values in enumerate(zip(actual, expected, strict=True)))
     elif type(actual) is dict and type(expected) is dict and list(actual) == list(expected):
         pairs = ((key, actual[key], expected[key]) for key in expected)
-    return next((one for one in pairs if not same(*one[1:])), None)
+    return next((pair for pair in pairs if not same(*pair[1:])), None)

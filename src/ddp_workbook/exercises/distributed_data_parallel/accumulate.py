@@ -75,7 +75,7 @@ class Step(NamedTuple):
 def arguments(step: Step, rank: int) -> tuple:
     """A model in DDP, which notes what goes through it; the rank's micro-batches; an optimizer."""
     model = nn.Linear(3, 2, dtype=torch.float64)
-    ddp = wrap_in_ddp(model, BEGIN, left=1.5 + rank)
+    ddp = wrap_in_ddp(model, BEGIN, old_gradient=1.5 + rank)
     optimizer = step.optimizer(model.parameters(), lr=RATE)
     ddp.noted = []  # what is done, and whether it is done outside of no_sync
 

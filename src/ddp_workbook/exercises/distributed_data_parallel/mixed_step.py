@@ -92,7 +92,7 @@ def steps(size: int) -> list[Step]:
 def arguments(step: Step, rank: int) -> tuple:
     """A model in DDP, the rank's micro-batches, an optimizer, a scaler, and the largest norm."""
     model = nn.Linear(4, 3)
-    ddp = wrap_in_ddp(model, BEGIN, left=0.5 * SCALE)
+    ddp = wrap_in_ddp(model, BEGIN, old_gradient=0.5 * SCALE)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     ddp.formats, ddp.steps = set(), []
     ddp.register_forward_hook(lambda _, __, scores: ddp.formats.add(str(scores.dtype)[6:]))
