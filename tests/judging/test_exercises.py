@@ -77,7 +77,7 @@ def test_the_notebook_holds_task_and_stub(name):
     cells = {cell["id"]: pages.source(cell) for cell in pages.load(path)["cells"]}
     own = f"ex-{slug(name)}"
     exercises = next(exercises for exercises in CHAPTERS.values() if name in exercises)
-    number = f"{exercises.index(name) + 1}. " * (len(exercises) > 1)
+    number = f"{exercises.index(name) + 1}. " if len(exercises) > 1 else ""
     heading, _, task = cells.get(f"{own}-task", "").partition("\n")
     assert cells.get(own, "").strip() == f"%%exercise {name}\n{exercise(name).stub}".strip(), remedy
     assert " ".join(task.split()) == " ".join(task_of(name).split()), remedy

@@ -171,7 +171,7 @@ def number_duplicates(pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str]]
     counts: Counter[str] = Counter()
     for words, code in pairs:
         counts[words] += 1
-        yield words + f" ({counts[words]})" * (counts[words] > 1), code
+        yield f"{words} ({counts[words]})" if counts[words] > 1 else words, code
 
 
 def test_what_a_mutant_is():

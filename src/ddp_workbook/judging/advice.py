@@ -90,7 +90,7 @@ def for_failure(
     own = next((text for words, text in known.items() if words in failure.reason), "")
     if not failure.kind:
         code, call = failure.returncode, place.call if place else ""
-        call = call or "a collective" * ("gloo::" in printed)
+        call = call or ("a collective" if "gloo::" in printed else "")
         inside = advice.for_death(code, call) if code == -6 else ""
         return own or ADVICE_BY_EXIT_CODE.get(code or 0) or inside or ENDS_PROCESS
     ours = next(

@@ -37,19 +37,19 @@ class CallRecorder(Recorder):
 
     def __enter__(self) -> "CallRecorder":
         self.threads.__enter__()
-        self.methods = [
+        self.wait_methods = [
             (kind, name, getattr(kind, name))
             for kind in (dist.Work, EmulatedWork)
             for name in WAIT_METHODS
             if name in vars(kind)
         ]
-        for kind, name, method in self.methods:
+        for kind, name, method in self.wait_methods:
             setattr(kind, name, self.wrap_wait(name, method))
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        for kind, name, method in self.methods:
+        for kind, name, method in self.wait_methods:
             setattr(kind, name, method)
         self.threads.__exit__(None, None, None)
         UNWAITED_WORKS.extend(work for _, work in self.works if work is not None)

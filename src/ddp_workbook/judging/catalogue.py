@@ -6,7 +6,7 @@ from types import ModuleType
 
 from ddp_workbook.judging import source
 from ddp_workbook.judging.attempts import FORMER_NAMES
-from ddp_workbook.judging.check import DistributedCheck, load, module_of
+from ddp_workbook.judging.check import DistributedCheck, exercise_module, load
 from manyranks.errors import WorkbookError
 
 # page, by what follows its number -> its exercises, in the order of the pages
@@ -67,7 +67,7 @@ class Exercise:
     @cached_property
     def module(self) -> ModuleType:
         """The exercise's file, imported."""
-        return module_of(self.name)
+        return exercise_module(self.name)
 
     @cached_property
     def stub(self) -> str:

@@ -294,14 +294,14 @@ class SingleProcessCheck(DistributedCheck):
         return tuple(resolve(self.make_args, case, rank))
 
 
-def module_of(name: str) -> ModuleType:
+def exercise_module(name: str) -> ModuleType:
     """The exercise's file, imported."""
     return import_module(f"ddp_workbook.exercises.{source.path_of(name).parent.name}.{name}")
 
 
 def load(name: str) -> DistributedCheck:
     """The check of the exercise `name`, with its solution."""
-    module = module_of(name)
+    module = exercise_module(name)
     module.CHECK.function = getattr(module, name)
     return module.CHECK
 

@@ -48,12 +48,14 @@ def inodes(folder: Path) -> dict[int, Path]:
 
 
 class CrashPoints:
-    """What `path` held after each step; `synced` has what was told to go to the disk, by inode."""
+    """What `path` held after each step; `synced_data` has what fsync wrote, by inode."""
 
     def __init__(self, path: Path, code: Any):
         self.path, self.cell = path, getattr(code, "co_filename", "")
         self.contents: list[tuple[bytes | None, int]] = []  # each new content, after which line
-        self.others: list[dict[Path, bytes]] = []  # what stood beside it until it was first changed
+        self.other_files: list[
+            dict[Path, bytes]
+        ] = []  # what stood beside it until it was first changed
         self.synced_data: dict[int, bytes | None] = {}
         self.known_inodes = inodes(path.parent)
         self.is_inside, self.fsync_called = True, False  # whether fsync was called
@@ -97,13 +99,13 @@ class CrashPoints:
         now = inodes(self.path.parent)
         self.known_inodes |= now
         if len(self.contents) == 1 and len(now) > 1:
-            self.others.append(
+            self.other_files.append(
                 {file: read_if_present(file) or b"" for file in now.values() if file != self.path}
             )
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Look while these lines run."""
+        """Record while these lines run."""
         self.record(None, "", None)
         before = sys.getprofile()
         sys.setprofile(self.record)

@@ -161,7 +161,7 @@ def type_hint(comparison: Comparison, obs: Observation) -> str:
     """Where to look if the value has another type, or less precision; else ""."""
     value, expected = obs.value, obs.expected
     if value is None and expected is not None:
-        return RETURNS_NONE + FILLS_IN_PLACE * bool(obs.communication)
+        return RETURNS_NONE + (FILLS_IN_PLACE if obs.communication else "")
     if kind(value) != kind(expected) and not (is_number(value) and is_number(expected)):
         return WRONG_TYPE.format(actual=kind(value), expected=kind(expected))
     rounded = has_float64(expected) and values_equal(in_float32(value), in_float32(expected))

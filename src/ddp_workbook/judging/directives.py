@@ -92,17 +92,17 @@ def parse_options(
 def parse_sbatch(lines: list[str]) -> JobRequest:
     """What these options of sbatch ask for; names may be abbreviated. Raises InvalidScript."""
     options: list[tuple[list[str], dict]] = [
-        ([f"-{letter}"] * bool(letter) + [f"--{name}"], {}) for name, letter in SBATCH.items()
+        ([f"-{letter}", f"--{name}"] if letter else [f"--{name}"], {})
+        for name, letter in SBATCH.items()
     ]
     values = parse_options("sbatch", options, lines)
     tasks, per_node = parse_count(values, "ntasks"), parse_count(values, "ntasks_per_node")
     values["nodes"] = (values["nodes"] or "").partition("-")[0]  # the least of a range
     nodes = parse_count(values, "nodes") or (-(-tasks // per_node) if tasks and per_node else 1)
     tasks = tasks or nodes * per_node
-    gpus = [
-        resource for resource in (values["gres"] or "").split(",") if re.match(r"gpu\b", resource)
-    ]
-    values["gres"] = "".join(gpus[:1]).removeprefix("gpu").lstrip(":") or "1" * bool(gpus)
+    gres = (values["gres"] or "").split(",")
+    gpus = next((resource for resource in gres if re.match(r"gpu\b", resource)), "")
+    values["gres"] = gpus.removeprefix("gpu").lstrip(":") or ("1" if gpus else "")
     return JobRequest(
         nodes=nodes,
         gpus=parse_count(values, "gpus_per_node")

@@ -133,7 +133,7 @@ def where_to_look(
     """The words for what went wrong first: of a known mistake, of its kind, or the comparison's.
 
     A mistake that explains everything comes first, then whether the call is right by itself, then
-    two mistakes at once, then what the comparison's own table says, then mistakes that explain a part.
+    two mistakes at once, then what the comparison's table says, then mistakes that explain a part.
     """
     run = partial(run_variants, check, replace(attempt), size, launches=MAX_LAUNCHES)
     reasons = Reasons(check, comparison, bad, calls, run)

@@ -116,7 +116,7 @@ def random_state() -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def state_unchanged(called: str, *, may_seed: bool) -> Iterator[None]:
+def state_unchanged(call_text: str, *, may_seed: bool) -> Iterator[None]:
     """Raise CheckFailed if the state of the process has changed; `may_seed` ignores seeds."""
     before = State(may_seed)
     yield
@@ -125,7 +125,7 @@ def state_unchanged(called: str, *, may_seed: bool) -> Iterator[None]:
         what = changed[0]
         look = next((text for start, text in LOOK_AT_STATE.items() if what.startswith(start)), "")
         raise CheckFailed(
-            called,
+            call_text,
             f"it changed {what}, which belongs to the whole process",
             "the process stays as it was, because other code in it relies on that",
             look or f"Which line changes {what} without restoring it?",
@@ -133,7 +133,7 @@ def state_unchanged(called: str, *, may_seed: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_exit(called: str, required: str) -> Iterator[None]:
+def no_exit(call_text: str, required: str) -> Iterator[None]:
     """Turn `sys.exit` into CheckFailed: what a check calls must return."""
     try:
         yield
@@ -143,7 +143,7 @@ def no_exit(called: str, required: str) -> Iterator[None]:
         text = own[-1].line if own else f"exit({leaving.code!r})"
         where = f"your line {own[-1].lineno}: " if own else ""
         raise CheckFailed(
-            called,
+            call_text,
             f"{where}{text}\nwhich ends the whole process",
             required,
             "What should happen here instead of ending the process?",
@@ -191,8 +191,8 @@ class CellDefinedObject(Exception):
 class PickleSizer(serialization.Packer):
     """Pickles without storing anything, to find what could not be sent."""
 
-    def __init__(self, own: str):
-        self.own, self.bytes = own, 0
+    def __init__(self, module_name: str):
+        self.module_name, self.bytes = module_name, 0
         super().__init__(self, protocol=5)
 
     def write(self, data: bytes | pickle.PickleBuffer) -> None:
@@ -204,9 +204,9 @@ class PickleSizer(serialization.Packer):
     def reducer_override(self, obj: Any):
         """Called by pickle for each object except numbers, strings, lists and the like."""
         kind = obj if isinstance(obj, type) else type(obj)
-        if isinstance(obj, types.FunctionType) and obj.__module__ == self.own:
+        if isinstance(obj, types.FunctionType) and obj.__module__ == self.module_name:
             raise CellDefinedObject(f"the function {obj.__name__}")
-        if kind.__module__ == self.own:
+        if kind.__module__ == self.module_name:
             raise CellDefinedObject(
                 f"{'the' if kind is obj else 'an object of'} class {kind.__name__}"
             )

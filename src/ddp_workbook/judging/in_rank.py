@@ -50,7 +50,7 @@ Records = list[list[dict]]
 class InRank:
     """A worker: makes the calls of an exercise's check with the functions of some cells, in turn.
 
-    First `solution` makes all calls; then the cells `edited`, last the attempt in the file `path`
+    First `solution` makes all calls; then the cells `variants`, last the attempt in the file `path`
     make them, or the only one that is named. "" and None stand for no cell. The attempt writes to
     the file `progress` when it makes a call after the first one.
     """
@@ -60,12 +60,12 @@ class InRank:
         name: str,
         size: int,
         solution: str = "",
-        edited: Sequence[str] = (),
+        variants: Sequence[str] = (),
         path: Path | None = None,
         only: Only = None,
         progress: str = "",
     ):
-        self.name, self.size, self.solution, self.edited = name, size, solution, edited
+        self.name, self.size, self.solution, self.variants = name, size, solution, variants
         self.path, self.only, self.progress = path and str(path), only, progress
         user_code.hide(*CHECK_FOLDERS)  # from the reports, which this process makes
 
@@ -75,8 +75,8 @@ class InRank:
         self.prepare(check.group)
         attempt = GuardedFunction(check, self.path) if self.path else None
         records: list[Records | None] = []
-        cells = [(text, self.only) for text in self.edited]
-        for text, only in [(self.solution, None)] * bool(self.solution) + cells:
+        cells = [(text, self.only) for text in self.variants]
+        for text, only in [(self.solution, None), *cells] if self.solution else cells:
             records.append(None)
             with contextlib.suppress(Exception):
                 records[-1] = self.make_calls(check, load_function(text, self.name), only)
@@ -140,10 +140,10 @@ def record_call(
     before = [snapshot(argument) for argument in arguments] if check.unchanged_hint else []
     orders = RankOrderedSet.random_orders
     time.sleep(pause)
-    with CallRecorder(partial(check.describe_call, case, rank)) as watch:
+    with CallRecorder(partial(check.describe_call, case, rank)) as recorder:
         caller = check.caller or (lambda function, *arguments: function(*arguments))
         returned = caller(function, *arguments)
-    watch.refuse_pending(rank)
+    recorder.refuse_pending(rank)
     names = signature(check.function).parameters if before else ()
     changes = [
         change(name, was, snapshot(argument))
@@ -152,7 +152,7 @@ def record_call(
     refuse_unpicklable(check.name, returned) if check.observe is None else None
     return returned, {
         "actual": copied(check.observe(returned, *arguments) if check.observe else returned),
-        "communication": watch.rows,
+        "communication": recorder.rows,
         "changed_arguments": [words for words in changes if words],
         "nondeterministic": RankOrderedSet.random_orders > orders,
     }

@@ -80,8 +80,9 @@ def start_facts(run: Run, request: JobRequest) -> Facts:
         own_count = line.nproc.lower() in ("gpu", "auto")  # torchrun looks how many GPUs there are
         if line.nproc:
             yield "ranks of a torchrun", f"{request.gpus:g}" if own_count else line.nproc
-        not_there = not name.startswith("/") and start.folder != "submitted"
-        yield f"nodes that do not find {PROGRAM}", [f"{start.node}, in the home folder"] * not_there
+        there = name.startswith("/") or start.folder == "submitted"
+        missing_on = [] if there else [f"{start.node}, in the home folder"]
+        yield f"nodes that do not find {PROGRAM}", missing_on
         name = re.sub(r"^\./|^/.*/submitted/", "", name)
         yield "the ranks run", " ".join([name, *arguments])
 

@@ -78,19 +78,19 @@ def run_variants(
         VARIANT_CALLS.clear()
     one_call = None if only is None else (only, None)
     keys = {text: (check.name, size, only, text) for text in texts}
-    parts = [[text for text in keys if keys[text] not in VARIANT_CALLS]]
+    batches = [[text for text in keys if keys[text] not in VARIANT_CALLS]]
     for _ in range(launches):
-        if part := parts.pop(0) if parts else []:
-            worker = InRank(check.name, size, solution_to_run(check, size), part, only=one_call)
+        if batch := batches.pop(0) if batches else []:
+            worker = InRank(check.name, size, solution_to_run(check, size), batch, only=one_call)
             try:
                 results = launch_cells(check, attempt, worker)
             except RankFailed:
-                half = len(part) // 2
-                parts += [part[:half], part[half:]] if half else []
+                half = len(batch) // 2
+                batches += [batch[:half], batch[half:]] if half else []
                 results = [] if half else [None]
             except WorkbookError:  # too busy, or interrupted: nothing is known
                 break
-            VARIANT_CALLS.update(zip([keys[text] for text in part], results, strict=False))
+            VARIANT_CALLS.update(zip([keys[text] for text in batch], results, strict=False))
     return [VARIANT_CALLS.get(keys[text]) for text in texts]
 
 
@@ -108,7 +108,7 @@ def launch_cells(
     on_slow: Callable[[], None] | None = None,
 ) -> list[Calls | None]:
     """What the worker's cells gave, and last the attempt; keeps what the solution gave."""
-    size, processor = worker.size, CPU_S + CPU_S_PER_VARIANT * len(worker.edited)
+    size, processor = worker.size, CPU_S + CPU_S_PER_VARIANT * len(worker.variants)
     answers = run_ranks(
         Call(worker),
         max(1, size),

@@ -17,14 +17,14 @@ from manyranks.diagnostics.parsing import parse_source
 NAME = "__set__"  # the name of the function that makes a cell's sets
 
 
-class AnySet(type):
+class SetType(type):
     """Makes `isinstance(x, set)` work as usual in the reader's cell."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, builtins.set)
 
 
-class RankOrderedSet(builtins.set, metaclass=AnySet):
+class RankOrderedSet(builtins.set, metaclass=SetType):
     """A set; on odd ranks, a set of strings is iterated backwards. Numbers keep their order.
 
     A set of tensors is in the order of their addresses, which may agree by luck. Here it is in the
@@ -68,12 +68,12 @@ def has_stable_hash(value: Any) -> bool:
 OPERATORS = [f"__{name}__" for name in ["and", "or", "sub", "xor", "rand", "ror", "rsub", "rxor"]]
 for name in (*OPERATORS, "union", "intersection", "difference", "symmetric_difference", "copy"):
 
-    def again(self: RankOrderedSet, *others: Any, method: str = name) -> Any:
+    def set_method(self: RankOrderedSet, *others: Any, method: str = name) -> Any:
         """The result of a plain set's method, as a RankOrderedSet."""
         result = getattr(builtins.set, method)(self, *others)
         return result if result is NotImplemented else RankOrderedSet(result)
 
-    setattr(RankOrderedSet, name, again)
+    setattr(RankOrderedSet, name, set_method)
 
 
 class SetTransformer(ast.NodeTransformer):

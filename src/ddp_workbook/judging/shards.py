@@ -68,8 +68,9 @@ def describe_tensor(value: object) -> str:
     """A tensor's first numbers, its length or shape, and its dtype."""
     if not isinstance(value, Tensor):
         return in_words(value)
-    numbers = ", ".join(map(str, value.flatten()[:6].tolist())) + ", …" * (value.numel() > 6)
-    return f"[{numbers}] of shape {tuple(value.shape)} in {value.dtype}"
+    numbers = ", ".join(map(str, value.flatten()[:6].tolist()))
+    more = ", …" if value.numel() > 6 else ""
+    return f"[{numbers}{more}] of shape {tuple(value.shape)} in {value.dtype}"
 
 
 @contextlib.contextmanager

@@ -65,7 +65,9 @@ class Line:
 def read(words: Sequence[str]) -> Line:
     """The command with these words. Raises Unreadable."""
     options = parse(words)
-    program = (*["-m"] * options.module, options.training_script, *options.training_script_args)
+    program = (options.training_script, *options.training_script_args)
+    if options.module:
+        program = ("-m", *program)
     if options.no_python and PYTHON.fullmatch(program[0]):
         program = program[1:]
     endpoint = options.rdzv_endpoint.strip()

@@ -120,7 +120,7 @@ def made(save_atomically: Callable, case: Save) -> dict[str, Any]:
             cuts = called_once(save_atomically, path, case)[0]
             path.unlink(missing_ok=True)
             path.write_bytes(as_bytes(OLD))
-            left = cuts.others[len(cuts.others) // 2] if cuts.others else {}
+            left = cuts.other_files[len(cuts.other_files) // 2] if cuts.other_files else {}
             for other, content in left.items():
                 other.parent.mkdir(parents=True, exist_ok=True)
                 other.write_bytes(content)
