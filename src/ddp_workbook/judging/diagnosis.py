@@ -170,19 +170,19 @@ def type_hint(comparison: Comparison, obs: Observation) -> str:
 
 def one_rank_hint(comparison: Comparison, bad: Observation) -> str:
     """Where to look if the rank that others sent to has the right result, and this one has not."""
-    places = [
+    sends = [
         n
         for n, row in enumerate(bad.communication)
         if row["op"] in ROOTED_OPS and not row["received"]
     ]
-    if not places or any(op.startswith(FORWARDING_OPS) for op in bad.ops[places[-1] :]):
+    if not sends or any(op.startswith(FORWARDING_OPS) for op in bad.ops[sends[-1] :]):
         return ""
     there = any(
         row["op"] in ROOTED_OPS and row["received"] and not is_wrong(comparison, other)
         for other in bad.all_ranks
         for row in other.communication
     )
-    return RESULT_ON_ONE_RANK.format(op=bad.ops[places[-1]]) if there else ""
+    return RESULT_ON_ONE_RANK.format(op=bad.ops[sends[-1]]) if there else ""
 
 
 def has_float64(value: Any) -> bool:

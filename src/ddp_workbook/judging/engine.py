@@ -294,5 +294,5 @@ def forbidden_effect(check: DistributedCheck, obs: Observation) -> tuple[str, st
         if "barrier" in counts
         else check.collectives_hint
     )
-    most = f"at most {check.max_collectives} collective{'s' * (check.max_collectives != 1)}"
-    return f"the right result, after {each} on rank {obs.rank}", most, look
+    at_most = f"at most {check.max_collectives} collective{'s' * (check.max_collectives != 1)}"
+    return f"the right result, after {each} on rank {obs.rank}", at_most, look

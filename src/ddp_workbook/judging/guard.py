@@ -52,8 +52,8 @@ def function_in(module: types.ModuleType, solution: Callable) -> Callable:
             actual_text = f"{name} is {in_words(function)}, which is not a function"
         look = f"the line {line}: is it there, at the left margin?"
         raise CheckFailed(WHOLE_CELL, actual_text, f"a function called {name}", look)
-    if another := _kind_of_callable(function, solution):
-        raise CheckFailed(WHOLE_CELL, f"{name} is {another[0]}", stands, another[1])
+    if other_kind := _kind_of_callable(function, solution):
+        raise CheckFailed(WHOLE_CELL, f"{name} is {other_kind[0]}", stands, other_kind[1])
     with contextlib.suppress(ValueError):  # a builtin without a signature: let the call tell
         has = inspect.signature(function)
         try:

@@ -40,7 +40,7 @@ CHECK_FOLDERS = (os.path.dirname(__file__), str(FOLDER))  # its own lines are no
 LATE_S = 0.03  # seconds by which some ranks are late, so that a missing wait shows
 SEED = 20_000  # of a rank's random numbers; no check uses it or one near it
 BARRIER_NUMBERS = count()  # of this rank with the others
-Only = (
+OnlyCall = (
     tuple[int, int | None] | None
 )  # a call's number and, for `SingleProcessCheck`, perhaps its rank
 # By call, and each time that it is made here: the fields of an `Observation`
@@ -62,7 +62,7 @@ class InRank:
         solution: str = "",
         variants: Sequence[str] = (),
         path: Path | None = None,
-        only: Only = None,
+        only: OnlyCall = None,
         progress: str = "",
     ):
         self.name, self.size, self.solution, self.variants = name, size, solution, variants
@@ -97,7 +97,7 @@ class InRank:
         set_up(bare=not group)
 
     def make_calls(
-        self, check: DistributedCheck, function: Callable, only: Only, pauses: bool = False
+        self, check: DistributedCheck, function: Callable, only: OnlyCall, pauses: bool = False
     ) -> Records:
         """What was seen in each call; with `pauses` some ranks come late to some calls."""
         rank = dist.get_rank() if check.group else 0

@@ -86,29 +86,29 @@ def run_script(scheduler: str, text: str, request: JobRequest, job: int, fails: 
     run = Run(
         names, {f"10.0.0.{number}": name for number, name in zip(numbers, names, strict=True)}
     )
-    with fake_cluster(run, request, fails) as lab:
+    with fake_cluster(run, request, fails) as cluster:
         environment = {
-            "PATH": f"{lab}/bin:/usr/bin:/bin",
-            "HOME": f"{lab}/home",
+            "PATH": f"{cluster}/bin:/usr/bin:/bin",
+            "HOME": f"{cluster}/home",
             "USER": "learner",
-            "TMPDIR": f"{lab}/home",
+            "TMPDIR": f"{cluster}/home",
             "HOSTNAME": names[0],  # a task of srun inherits it; on Slurm it names the first node
             "STAND_IN_NODE": names[0],
         }
         for command in COMMANDS.split():  # even if a profile sets another PATH
-            environment[f"BASH_FUNC_{command}%%"] = f'() {{ {lab}/bin/{command} "$@"; }}'
+            environment[f"BASH_FUNC_{command}%%"] = f'() {{ {cluster}/bin/{command} "$@"; }}'
         if scheduler == "slurm":
-            environment |= slurm_variables(lab, request, job, run)
+            environment |= slurm_variables(cluster, request, job, run)
         else:
-            environment |= pbs_variables(lab, request, job, run)
-        execute(run, lab, text, environment, "submitted" if scheduler == "slurm" else "home")
+            environment |= pbs_variables(cluster, request, job, run)
+        execute(run, cluster, text, environment, "submitted" if scheduler == "slurm" else "home")
         run.starts = sorted(
-            map(read_start, Path(lab, "started").iterdir()), key=lambda start: start.node
+            map(read_start, Path(cluster, "started").iterdir()), key=lambda start: start.node
         )
     return run
 
 
-def slurm_variables(lab: str, request: JobRequest, job: int, run: Run) -> dict[str, str]:
+def slurm_variables(cluster: str, request: JobRequest, job: int, run: Run) -> dict[str, str]:
     """The variables of a batch script."""
     count = f"{len(run.nodes)}"
     numbers = ",".join(name.removeprefix(NODE_PREFIX) for name in run.nodes)
@@ -124,7 +124,7 @@ def slurm_variables(lab: str, request: JobRequest, job: int, run: Run) -> dict[s
         "SLURM_NODEID": "0",
         "SLURM_PROCID": "0",
         "SLURM_LOCALID": "0",
-        "SLURM_SUBMIT_DIR": f"{lab}/submitted",
+        "SLURM_SUBMIT_DIR": f"{cluster}/submitted",
         "SLURMD_NODENAME": run.nodes[0],
         "SLURM_LAUNCH_NODE_IPADDR": next(iter(run.addresses)),
         "SLURM_CPUS_ON_NODE": "32",
@@ -141,16 +141,16 @@ def slurm_variables(lab: str, request: JobRequest, job: int, run: Run) -> dict[s
     return variables
 
 
-def pbs_variables(lab: str, request: JobRequest, job: int, run: Run) -> dict[str, str]:
+def pbs_variables(cluster: str, request: JobRequest, job: int, run: Run) -> dict[str, str]:
     """The variables of a PBS job; writes the list of nodes, with a line for each MPI process."""
     lines = [name for name in run.nodes for _ in range(request.per_node or 1)]
-    Path(lab, "nodefile").write_text("".join(f"{line}\n" for line in lines))
+    Path(cluster, "nodefile").write_text("".join(f"{line}\n" for line in lines))
     return {
         "PBS_JOBID": f"{job}.pbs-1",
         "PBS_JOBNAME": "digits",
-        "PBS_NODEFILE": f"{lab}/nodefile",
-        "PBS_O_WORKDIR": f"{lab}/submitted",
-        "PBS_O_HOME": f"{lab}/home",
+        "PBS_NODEFILE": f"{cluster}/nodefile",
+        "PBS_O_WORKDIR": f"{cluster}/submitted",
+        "PBS_O_HOME": f"{cluster}/home",
         "PBS_NODENUM": "0",
     }
 
@@ -159,8 +159,8 @@ def pbs_variables(lab: str, request: JobRequest, job: int, run: Run) -> dict[str
 def fake_cluster(run: Run, request: JobRequest, fails: bool) -> Iterator[str]:
     """A temporary folder with the stand-ins and a home folder."""
     remove_stale_folders()
-    with tempfile.TemporaryDirectory(prefix=f"{FOLDER_PREFIX}{os.getpid()}-") as lab:
-        folder = Path(lab)
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDER_PREFIX}{os.getpid()}-") as cluster:
+        folder = Path(cluster)
         for name in ("bin", "home", "submitted", "started"):
             (folder / name).mkdir()
         shutil.copy(FAKE_COMMANDS, folder / "fake_commands.sh")
@@ -175,7 +175,7 @@ def fake_cluster(run: Run, request: JobRequest, fails: bool) -> Iterator[str]:
         (folder / "python").write_text(sys.executable)
         if fails:
             (folder / "fails").touch()
-        yield os.path.realpath(lab)
+        yield os.path.realpath(cluster)
 
 
 def remove_stale_folders() -> None:
@@ -186,15 +186,15 @@ def remove_stale_folders() -> None:
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: str) -> None:
+def execute(run: Run, cluster: str, text: str, environment: dict[str, str], folder: str) -> None:
     """Run the script with bash, for TIMEOUT_S at most, and end what it leaves behind."""
-    script = Path(lab, "script")
+    script = Path(cluster, "script")
     script.write_text(PATHS.sub(r"\1", text))
-    with open(f"{lab}/errors", "w+b") as errors:
+    with open(f"{cluster}/errors", "w+b") as errors:
         process = subprocess.Popen(
             # Two limits: at a common soft and hard limit the kernel sends SIGKILL, as others could.
             [BASH, "-c", f'{CPU_LIMIT}; exec "$0" "$1"', BASH, str(script)],
-            cwd=f"{lab}/{folder}",
+            cwd=f"{cluster}/{folder}",
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -212,7 +212,7 @@ def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: 
             process.wait()
         errors.seek(0)
         last = last_line(errors.read().decode(errors="replace"))
-        run.errors = last.replace(f"{script}: ", "").replace(lab, "")
+        run.errors = last.replace(f"{script}: ", "").replace(cluster, "")
 
 
 def read_start(file: Path) -> Start:

@@ -11,7 +11,7 @@ import torch
 
 from ddp_workbook.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.judging.check import DistributedCheck, Observation
-from ddp_workbook.judging.in_rank import InRank, Only, Records
+from ddp_workbook.judging.in_rank import InRank, OnlyCall, Records
 from manyranks.errors import RankFailed, WorkbookError
 from manyranks.launcher import fork_server
 from manyranks.launcher.calls import Call
@@ -33,7 +33,7 @@ SOLUTION_CALLS: dict[tuple[str, int], Calls] = {}  # name, size -> what the solu
 
 
 def run_calls(
-    check: DistributedCheck, attempt: Attempt, size: int, only: Only = None, progress: str = ""
+    check: DistributedCheck, attempt: Attempt, size: int, only: OnlyCall = None, progress: str = ""
 ) -> Calls:
     """The attempt's calls at this world size, or a single one: its number, perhaps its rank.
 
@@ -128,7 +128,7 @@ def launch_cells(
 
 
 def observations(
-    check: DistributedCheck, size: int, answers: Sequence[Records], only: Only = None
+    check: DistributedCheck, size: int, answers: Sequence[Records], only: OnlyCall = None
 ) -> Calls:
     """What the ranks have returned, by call and rank, beside what the solution gave."""
     number, rank = only or (0, 0)

@@ -88,7 +88,7 @@ class Guesses:
             if guess.answer is not None
         ]
         self.surprises = [answer for answer in revealed if answer.is_surprise]
-        self.right = len(revealed) - len(self.surprises)
+        self.right_count = len(revealed) - len(self.surprises)
 
     @property
     def lines(self) -> list[str]:
@@ -96,7 +96,7 @@ class Guesses:
         if not self.questions:
             return []
         count = f"Questions of this page: {len(self.answers)} of {len(self.questions)} guessed"
-        first = f"{count}, {self.right} right." if self.answers else f"{count}."
+        first = f"{count}, {self.right_count} right." if self.answers else f"{count}."
         return [
             first,
             *(f"{surprise.question.ask} {surprise.comparison}" for surprise in self.surprises),
