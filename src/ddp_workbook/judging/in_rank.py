@@ -39,7 +39,7 @@ from manyranks.launcher.process_group import set_up
 CHECK_FOLDERS = (os.path.dirname(__file__), str(FOLDER))  # its own lines are not the reader's
 LATE_S = 0.03  # seconds by which some ranks are late, so that a missing wait shows
 SEED = 20_000  # of a rank's random numbers; no check uses it or one near it
-BARRIER_NUMBERS = count()  # of this rank with the others
+BARRIER_NUMBERS = count()  # of the barriers of this rank
 OnlyCall = (
     tuple[int, int | None] | None
 )  # a call's number and, for `SingleProcessCheck`, perhaps its rank

@@ -20,7 +20,7 @@ from manyranks.launcher.launch import run_ranks
 
 IDLE_S = 3.0  # seconds in which no rank does anything, while not all wait for one another
 CPU_S = 2.0  # seconds of processor time of one rank; a right answer needs a few tenths
-MAX_VARIANTS = 1000  # edited solutions whose calls are kept
+MAX_VARIANTS = 1000  # edited solutions whose calls are cached
 CPU_S_PER_VARIANT = 0.5  # more of them for each edited solution
 fork_server.preload(InRank.__module__)
 SLOW_MESSAGE = "This machine is busy; the check goes on."
