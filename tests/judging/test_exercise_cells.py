@@ -51,7 +51,7 @@ def own_folder(tmp_path, monkeypatch, no_temporary_folder_yet):  # noqa: F811
     monkeypatch.chdir(tmp_path)
 
 
-def saved(folder: Path = FOLDER) -> dict[str, str]:
+def read_saved(folder: Path = FOLDER) -> dict[str, str]:
     """The files of the attempts, without their first line."""
     texts = {path.name: path.read_bytes().decode() for path in sorted(folder.glob("*.py"))}
     return {name: text.removeprefix(f"# %%exercise {NAME}\n") for name, text in texts.items()}
@@ -64,7 +64,7 @@ def test_an_attempt_is_saved_before_anything_of_it_runs(own_folder, monkeypatch)
     snapshots = []
 
     def take_snapshot(check, attempt, sizes):
-        snapshots.append((saved(), attempt.path.read_text()))
+        snapshots.append((read_saved(), attempt.path.read_text()))
 
     monkeypatch.setattr(judge, "examine_calls", take_snapshot)
     examine(EXERCISE, "x = 1\n")
@@ -76,7 +76,7 @@ def test_an_attempt_is_saved_before_anything_of_it_runs(own_folder, monkeypatch)
 def test_older_attempts_stay_and_equal_ones_share_a_file(own_folder):
     for number in (1, 2, 1, 1, 3, 2):
         examine(EXERCISE, f"{SYNTAX}# {number}\n")
-    assert saved() == {
+    assert read_saved() == {
         f"{NAME}.1.py": f"{SYNTAX}# 1\n",
         f"{NAME}.2.py": f"{SYNTAX}# 2\n",
         f"{NAME}.3.py": f"{SYNTAX}# 3\n",
@@ -89,22 +89,22 @@ def test_what_was_written_in_an_editor_stays_too(own_folder):
     (FOLDER / f"{NAME}.py").write_bytes(b"of an editor \xff")
     examine(EXERCISE, f"{SYNTAX}# 2\n")
     assert (FOLDER / f"{NAME}.2.py").read_bytes() == b"of an editor \xff"
-    assert len(saved_names()) == 4
+    assert len(list_saved()) == 4
 
 
-def saved_names() -> list[str]:
+def list_saved() -> list[str]:
     return sorted(path.name for path in FOLDER.iterdir())
 
 
 def test_an_untouched_stub_neither_runs_nor_takes_the_place_of_an_attempt(own_folder):
     examine(EXERCISE, SYNTAX)
-    before = saved()
+    before = read_saved()
     for untouched in (EXERCISE.stub, f"\n# {EXERCISE.stub}\n\n".replace("# import", "import")):
         verdict = examine(EXERCISE, untouched)
         assert verdict.kind == NOT_ATTEMPTED
         assert repr(verdict).splitlines()[0] == f"{NAME}: not attempted yet"
         assert f"your last attempt is in work/exercises/{NAME}.py" in repr(verdict)
-    assert saved() == before
+    assert read_saved() == before
 
 
 def test_two_kernels_at_once_lose_nothing_and_judge_what_is_theirs(own_folder, monkeypatch):
@@ -119,7 +119,7 @@ def test_two_kernels_at_once_lose_nothing_and_judge_what_is_theirs(own_folder, m
     attempts.save(NAME, "x = 'old'\n")
     monkeypatch.setattr(attempts, "write_atomically", after_the_other)
     ours = attempts.save(NAME, "x = 'ours'\n")
-    assert set(saved().values()) == {"x = 'old'\n", "x = 'ours'\n", "x = 'theirs'\n"}
+    assert set(read_saved().values()) == {"x = 'old'\n", "x = 'ours'\n", "x = 'theirs'\n"}
     assert "'ours'" in ours.path.read_text() and "'theirs'" in their_attempts[0].path.read_text()
 
 
@@ -128,7 +128,7 @@ def test_a_number_that_another_kernel_takes_meanwhile_is_left_to_it(own_folder, 
     (FOLDER / f"{NAME}.py").unlink()
     monkeypatch.setattr(attempts, "earlier", lambda folder, name: {})
     assert attempts.save(NAME, "x = 2\n").path.name == f"{NAME}.2.py"
-    assert saved()[f"{NAME}.1.py"] == "x = 1\n"
+    assert read_saved()[f"{NAME}.1.py"] == "x = 1\n"
 
 
 def full_disk(monkeypatch, *, all_of_it: bool) -> None:
@@ -149,7 +149,7 @@ def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch):
     verdict = examine(EXERCISE, cell(RIGHT))
     assert verdict.kind == SOLVED
     [instead] = temporary_folders()
-    assert saved(instead / "exercises")[f"{NAME}.py"] == cell(RIGHT)
+    assert read_saved(instead / "exercises")[f"{NAME}.py"] == cell(RIGHT)
     assert attempts.latest_passed(NAME).read_text().endswith(cell(RIGHT))
     warning = attempts.warning(NAME)
     assert (
@@ -197,7 +197,7 @@ def test_half_an_attempt_is_not_left(own_folder, monkeypatch):
     monkeypatch.setattr(attempts, "open", Full, raising=False)
     with pytest.raises(WorkbookError, match="No space left"):
         attempts.save(NAME, SYNTAX)
-    assert saved_names() == []
+    assert list_saved() == []
 
 
 def test_success_is_remembered_also_where_it_cannot_be_noted(own_folder, monkeypatch):
@@ -212,7 +212,7 @@ def test_success_is_remembered_also_where_it_cannot_be_noted(own_folder, monkeyp
 def test_lines_have_the_numbers_of_the_page_whatever_ends_them(own_folder, ends):
     verdict = examine(EXERCISE, cell("return vlaue").replace("\n", ends))
     assert "your line 7: return vlaue" in repr(verdict)
-    assert saved()[f"{NAME}.py"] == cell("return vlaue")
+    assert read_saved()[f"{NAME}.py"] == cell("return vlaue")
 
 
 # What can be called
@@ -337,7 +337,7 @@ def test_an_unknown_chapter_is_an_error_with_the_nearest_name():
 # How a verdict looks
 
 
-class Tags(html.parser.HTMLParser):
+class TagParser(html.parser.HTMLParser):
     """The tags of some HTML, and whether each is closed."""
 
     def __init__(self, page: str):
@@ -362,14 +362,14 @@ BAD = "<script>alert('&amp;')</script>"
 
 def test_html_holds_the_attempts_text_as_text():
     page = Verdict(NOT_YET, BAD, [(BAD, BAD), ("x", "</pre>")], f"{BAD}\n</pre>")._repr_html_()
-    tags = Tags(page)
+    tags = TagParser(page)
     assert set(tags.opened) == {"div", "pre", "details", "summary"}
     assert tags.words.count(BAD) == 4 and 'role="status"' in page
 
 
 def test_html_and_text_say_the_same():
     verdict = Verdict(NOT_YET, "Not yet: f", [("called", "f(1)"), ("look at", "a\nb")], "one\ntwo")
-    words = Tags(verdict._repr_html_()).words.split()
+    words = TagParser(verdict._repr_html_()).words.split()
     plain = repr(verdict).replace("printed:", "What your cell printed").split()
     assert words == plain
     assert repr(verdict).splitlines()[2:4] == ["  look at  a", "           b"]
@@ -453,7 +453,7 @@ def test_the_kernel_outlives_an_attempt_and_its_random_numbers_are_its_own(page)
 
 
 def test_the_cells_are_saved_under_work(page):
-    files = saved(page["folder"] / "work/exercises")
+    files = read_saved(page["folder"] / "work/exercises")
     assert len(files) >= 5 and files[f"{NAME}.4.py"] == EXERCISE.solution
 
 
@@ -462,7 +462,9 @@ def test_interrupt_an_edit_and_an_unknown_name(kernel):
     """In the middle of a check: the kernel is usable, no process is left, the next run is fine."""
     folder = str(kernel.folder)
     kernel.run(f"%load_ext ddp_workbook\nimport os; os.chdir({folder!r})")
-    assert "is solved" in shown(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")["text/plain"]
+    assert (
+        "is solved" in display_data(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")["text/plain"]
+    )
     before = set(kernel.below())
     request = kernel.send(f"%%exercise {NAME}\n{HANG}")
     assert wait_until((kernel.folder / "reached").exists)
@@ -476,7 +478,7 @@ def test_interrupt_an_edit_and_an_unknown_name(kernel):
         and "Traceback" not in text
         and re.search(r"your cell:(8|9|10)\b", text)
     )
-    verdict = shown(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")
+    verdict = display_data(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")
     assert verdict["text/plain"].startswith(f"{NAME} is solved: ")
     assert verdict["text/html"].startswith('<div role="status"')
     unknown = kernel.run("%%exercise mean_over_rank\nx = 1")
@@ -485,7 +487,7 @@ def test_interrupt_an_edit_and_an_unknown_name(kernel):
     assert "There is no exercise called ''" in kernel.run("%%exercise\nx = 1")
 
 
-def shown(kernel: Kernel, code: str) -> dict[str, str]:
+def display_data(kernel: Kernel, code: str) -> dict[str, str]:
     """The value of a cell, by MIME type."""
     request, data = kernel.send(code), {}
     while True:

@@ -34,9 +34,7 @@ ENGINE_ADVICE = (
     "still at work when your function returned",
     "which a later call has changed",
 )
-WRONG_ANSWERS = [
-    wrong for check_exercise in EXERCISES.values() for wrong in wrong_answers(check_exercise)
-]
+WRONG_ANSWERS = [wrong for exercise in EXERCISES.values() for wrong in wrong_answers(exercise)]
 each_exercise = pytest.mark.parametrize("name", names())
 each_size = pytest.mark.release("edits and wrong cells (those that hang, too), at each size")
 each_wrong_answer = pytest.mark.parametrize(
@@ -102,13 +100,13 @@ def calls_of_all(name: str) -> dict[str, Calls]:
 def reuse_calls(calls: Calls) -> Callable[..., Calls]:
     """In the place of `made`: these are all calls of the attempt at the largest size."""
 
-    def known_or_made(check, attempt, size, only=None, progress=""):
+    def run_or_reuse(check, attempt, size, only=None, progress=""):
         if not progress or size != max(check.sizes, default=0):
             return run_calls(check, attempt, size, only, progress)
         attempt.ranks = size if check.group else 0
         return calls
 
-    return known_or_made
+    return run_or_reuse
 
 
 def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
@@ -118,12 +116,14 @@ def at_one_size(name: str, attempt: attempts.Attempt, size: int) -> Verdict:
 
 @each_exercise
 def test_there_are_enough_wrong_answers_with_messages_of_their_own(name):
-    told = [wrong.told for wrong in WRONG_ANSWERS if wrong.name == name]
-    own = [words for words in told if not any(one in two for one in ENGINE_ADVICE for two in words)]
-    assert len(told) + len(EDITS[name]) >= 4
-    twice = [words for words in set(own) if own.count(words) > 1]
+    messages = [wrong.told for wrong in WRONG_ANSWERS if wrong.name == name]
+    own = [
+        parts for parts in messages if not any(a in part for a in ENGINE_ADVICE for part in parts)
+    ]
+    assert len(messages) + len(EDITS[name]) >= 4
+    twice = [parts for parts in set(own) if own.count(parts) > 1]
     assert not twice, f"{name}: several cells are told this; split the entry, or drop a cell"
-    assert all(all(len(words) >= 5 for words in one) and one for one in told)
+    assert all(all(len(part) >= 5 for part in parts) and parts for parts in messages)
 
 
 def holds_advice(wrong: WrongAnswer, verdict: Verdict) -> bool:
