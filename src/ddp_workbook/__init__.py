@@ -79,7 +79,7 @@ def load_ipython_extension(ipython) -> None:
 
     preload(*JUDGING)
     warm_up()  # it imports torch while the lines below do
-    from ddp_workbook.judging.magics import ExerciseMagics, tell_if_unchecked
+    from ddp_workbook.judging.magics import ExerciseMagics, warn_if_unchecked
     from ddp_workbook.page import misplaced_magic
     from ddp_workbook.page.display import show_frames
     from ddp_workbook.page.ranks_magic import RanksMagics
@@ -88,7 +88,7 @@ def load_ipython_extension(ipython) -> None:
     from ddp_workbook.page.writefile_magic import WritefileMagics
 
     ipython.register_magics(RanksMagics, ExerciseMagics, WritefileMagics)
-    ipython.events.register("post_run_cell", tell_if_unchecked)
+    ipython.events.register("post_run_cell", warn_if_unchecked)
     ipython.events.register("post_run_cell", Heartbeat(this_page))
     transformers = ipython.input_transformers_cleanup
     if misplaced_magic.warn_misplaced_magic not in transformers:  # else loaded twice

@@ -51,7 +51,7 @@ def own_folder(tmp_path, monkeypatch, no_temporary_folder_yet):  # noqa: F811
     monkeypatch.chdir(tmp_path)
 
 
-def saved(folder: Path = FOLDER) -> dict[str, str]:
+def read_saved(folder: Path = FOLDER) -> dict[str, str]:
     """The files of the attempts, without their first line."""
     texts = {path.name: path.read_bytes().decode() for path in sorted(folder.glob("*.py"))}
     return {name: text.removeprefix(f"# %%exercise {NAME}\n") for name, text in texts.items()}
@@ -61,11 +61,14 @@ def saved(folder: Path = FOLDER) -> dict[str, str]:
 
 
 def test_an_attempt_is_saved_before_anything_of_it_runs(own_folder, monkeypatch):
-    found = []
-    look = lambda check, attempt, sizes: found.append((saved(), attempt.path.read_text()))  # noqa: E731
-    monkeypatch.setattr(judge, "examine_calls", look)
+    snapshots = []
+
+    def take_snapshot(check, attempt, sizes):
+        snapshots.append((read_saved(), attempt.path.read_text()))
+
+    monkeypatch.setattr(judge, "examine_calls", take_snapshot)
     examine(EXERCISE, "x = 1\n")
-    [(files, of_this_check)] = found
+    [(files, of_this_check)] = snapshots
     assert files == {f"{NAME}.py": "x = 1\n", f"{NAME}.1.py": "x = 1\n"}
     assert of_this_check == f"# %%exercise {NAME}\nx = 1\n"
 
@@ -73,7 +76,7 @@ def test_an_attempt_is_saved_before_anything_of_it_runs(own_folder, monkeypatch)
 def test_older_attempts_stay_and_equal_ones_share_a_file(own_folder):
     for number in (1, 2, 1, 1, 3, 2):
         examine(EXERCISE, f"{SYNTAX}# {number}\n")
-    assert saved() == {
+    assert read_saved() == {
         f"{NAME}.1.py": f"{SYNTAX}# 1\n",
         f"{NAME}.2.py": f"{SYNTAX}# 2\n",
         f"{NAME}.3.py": f"{SYNTAX}# 3\n",
@@ -86,38 +89,38 @@ def test_what_was_written_in_an_editor_stays_too(own_folder):
     (FOLDER / f"{NAME}.py").write_bytes(b"of an editor \xff")
     examine(EXERCISE, f"{SYNTAX}# 2\n")
     assert (FOLDER / f"{NAME}.2.py").read_bytes() == b"of an editor \xff"
-    assert len(saved_names()) == 4
+    assert len(list_saved()) == 4
 
 
-def saved_names() -> list[str]:
+def list_saved() -> list[str]:
     return sorted(path.name for path in FOLDER.iterdir())
 
 
 def test_an_untouched_stub_neither_runs_nor_takes_the_place_of_an_attempt(own_folder):
     examine(EXERCISE, SYNTAX)
-    before = saved()
+    before = read_saved()
     for untouched in (EXERCISE.stub, f"\n# {EXERCISE.stub}\n\n".replace("# import", "import")):
         verdict = examine(EXERCISE, untouched)
         assert verdict.kind == NOT_ATTEMPTED
         assert repr(verdict).splitlines()[0] == f"{NAME}: not attempted yet"
         assert f"your last attempt is in work/exercises/{NAME}.py" in repr(verdict)
-    assert saved() == before
+    assert read_saved() == before
 
 
 def test_two_kernels_at_once_lose_nothing_and_judge_what_is_theirs(own_folder, monkeypatch):
     """The other one saves at the worst moment: while this one writes."""
-    write, others = attempts.write_atomically, []
+    write, their_attempts = attempts.write_atomically, []
 
     def after_the_other(path, text):
         monkeypatch.setattr(attempts, "write_atomically", write)
-        others.append(attempts.save(NAME, "x = 'theirs'\n"))
+        their_attempts.append(attempts.save(NAME, "x = 'theirs'\n"))
         return write(path, text)
 
     attempts.save(NAME, "x = 'old'\n")
     monkeypatch.setattr(attempts, "write_atomically", after_the_other)
     ours = attempts.save(NAME, "x = 'ours'\n")
-    assert set(saved().values()) == {"x = 'old'\n", "x = 'ours'\n", "x = 'theirs'\n"}
-    assert "'ours'" in ours.path.read_text() and "'theirs'" in others[0].path.read_text()
+    assert set(read_saved().values()) == {"x = 'old'\n", "x = 'ours'\n", "x = 'theirs'\n"}
+    assert "'ours'" in ours.path.read_text() and "'theirs'" in their_attempts[0].path.read_text()
 
 
 def test_a_number_that_another_kernel_takes_meanwhile_is_left_to_it(own_folder, monkeypatch):
@@ -125,7 +128,7 @@ def test_a_number_that_another_kernel_takes_meanwhile_is_left_to_it(own_folder, 
     (FOLDER / f"{NAME}.py").unlink()
     monkeypatch.setattr(attempts, "earlier", lambda folder, name: {})
     assert attempts.save(NAME, "x = 2\n").path.name == f"{NAME}.2.py"
-    assert saved()[f"{NAME}.1.py"] == "x = 1\n"
+    assert read_saved()[f"{NAME}.1.py"] == "x = 1\n"
 
 
 def full_disk(monkeypatch, *, all_of_it: bool) -> None:
@@ -146,10 +149,14 @@ def test_a_full_or_read_only_folder_is_no_obstacle(own_folder, monkeypatch):
     verdict = examine(EXERCISE, cell(RIGHT))
     assert verdict.kind == SOLVED
     [instead] = temporary_folders()
-    assert saved(instead / "exercises")[f"{NAME}.py"] == cell(RIGHT)
+    assert read_saved(instead / "exercises")[f"{NAME}.py"] == cell(RIGHT)
     assert attempts.latest_passed(NAME).read_text().endswith(cell(RIGHT))
-    told = attempts.warning(NAME)
-    assert "No space left" in told and str(instead) in told and "deleted when this kernel" in told
+    warning = attempts.warning(NAME)
+    assert (
+        "No space left" in warning
+        and str(instead) in warning
+        and "deleted when this kernel" in warning
+    )
     failing = examine(EXERCISE, cell("return vlaue"))
     assert "your line 7: return vlaue" in repr(failing)
 
@@ -190,7 +197,7 @@ def test_half_an_attempt_is_not_left(own_folder, monkeypatch):
     monkeypatch.setattr(attempts, "open", Full, raising=False)
     with pytest.raises(WorkbookError, match="No space left"):
         attempts.save(NAME, SYNTAX)
-    assert saved_names() == []
+    assert list_saved() == []
 
 
 def test_success_is_remembered_also_where_it_cannot_be_noted(own_folder, monkeypatch):
@@ -205,19 +212,22 @@ def test_success_is_remembered_also_where_it_cannot_be_noted(own_folder, monkeyp
 def test_lines_have_the_numbers_of_the_page_whatever_ends_them(own_folder, ends):
     verdict = examine(EXERCISE, cell("return vlaue").replace("\n", ends))
     assert "your line 7: return vlaue" in repr(verdict)
-    assert saved()[f"{NAME}.py"] == cell("return vlaue")
+    assert read_saved()[f"{NAME}.py"] == cell("return vlaue")
 
 
 # What can be called
 
 
 def test_hints_come_one_after_the_other_then_all(monkeypatch):
-    monkeypatch.setattr(reader, "GIVEN", type(reader.GIVEN)())
+    monkeypatch.setattr(reader, "HINT_COUNTS", type(reader.HINT_COUNTS)())
     hints = EXERCISE.hints
     for number, text in enumerate(hints, start=1):
-        shown = hint(NAME)
-        assert repr(shown) == f"Hint {number} of {len(hints)}\n{text}"
-        assert shown._repr_html_().count("<details") == 1 and "open" not in shown._repr_html_()
+        text_of_hint = hint(NAME)
+        assert repr(text_of_hint) == f"Hint {number} of {len(hints)}\n{text}"
+        assert (
+            text_of_hint._repr_html_().count("<details") == 1
+            and "open" not in text_of_hint._repr_html_()
+        )
     for _ in range(2):
         last = repr(hint(NAME))
         assert all(text in last for text in hints) and f'solution("{NAME}")' in last
@@ -276,8 +286,8 @@ def test_the_page_says_where_you_were_last(own_folder):
     """An exercise that is tried and open, on another page; nothing before, nothing once solved."""
     assert "You were last at" not in progress("start_here")._repr_html_()
     attempt = attempts.save("my_indices", "x = 1\n")
-    shown = progress("start_here")._repr_html_()
-    assert 'You were last at <a href="04_samplers.ipynb">' in shown and "my_indices" in shown
+    page = progress("start_here")._repr_html_()
+    assert 'You were last at <a href="04_samplers.ipynb">' in page and "my_indices" in page
     assert "You were last at" not in progress("samplers")._repr_html_()
     attempts.note_solved(attempt, "yes")
     assert "You were last at" not in progress("start_here")._repr_html_()
@@ -327,7 +337,7 @@ def test_an_unknown_chapter_is_an_error_with_the_nearest_name():
 # How a verdict looks
 
 
-class Tags(html.parser.HTMLParser):
+class TagParser(html.parser.HTMLParser):
     """The tags of some HTML, and whether each is closed."""
 
     def __init__(self, page: str):
@@ -352,16 +362,16 @@ BAD = "<script>alert('&amp;')</script>"
 
 def test_html_holds_the_attempts_text_as_text():
     page = Verdict(NOT_YET, BAD, [(BAD, BAD), ("x", "</pre>")], f"{BAD}\n</pre>")._repr_html_()
-    tags = Tags(page)
+    tags = TagParser(page)
     assert set(tags.opened) == {"div", "pre", "details", "summary"}
     assert tags.words.count(BAD) == 4 and 'role="status"' in page
 
 
 def test_html_and_text_say_the_same():
     verdict = Verdict(NOT_YET, "Not yet: f", [("called", "f(1)"), ("look at", "a\nb")], "one\ntwo")
-    words = Tags(verdict._repr_html_()).words.split()
-    told = repr(verdict).replace("printed:", "What your cell printed").split()
-    assert words == told
+    words = TagParser(verdict._repr_html_()).words.split()
+    plain = repr(verdict).replace("printed:", "What your cell printed").split()
+    assert words == plain
     assert repr(verdict).splitlines()[2:4] == ["  look at  a", "           b"]
 
 
@@ -443,7 +453,7 @@ def test_the_kernel_outlives_an_attempt_and_its_random_numbers_are_its_own(page)
 
 
 def test_the_cells_are_saved_under_work(page):
-    files = saved(page["folder"] / "work/exercises")
+    files = read_saved(page["folder"] / "work/exercises")
     assert len(files) >= 5 and files[f"{NAME}.4.py"] == EXERCISE.solution
 
 
@@ -452,7 +462,9 @@ def test_interrupt_an_edit_and_an_unknown_name(kernel):
     """In the middle of a check: the kernel is usable, no process is left, the next run is fine."""
     folder = str(kernel.folder)
     kernel.run(f"%load_ext ddp_workbook\nimport os; os.chdir({folder!r})")
-    assert "is solved" in shown(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")["text/plain"]
+    assert (
+        "is solved" in display_data(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")["text/plain"]
+    )
     before = set(kernel.below())
     request = kernel.send(f"%%exercise {NAME}\n{HANG}")
     assert wait_until((kernel.folder / "reached").exists)
@@ -466,16 +478,16 @@ def test_interrupt_an_edit_and_an_unknown_name(kernel):
         and "Traceback" not in text
         and re.search(r"your cell:(8|9|10)\b", text)
     )
-    found = shown(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")
-    assert found["text/plain"].startswith(f"{NAME} is solved: ")
-    assert found["text/html"].startswith('<div role="status"')
+    verdict = display_data(kernel, f"%%exercise {NAME}\n{EXERCISE.solution}")
+    assert verdict["text/plain"].startswith(f"{NAME} is solved: ")
+    assert verdict["text/html"].startswith('<div role="status"')
     unknown = kernel.run("%%exercise mean_over_rank\nx = 1")
     assert unknown.startswith("UnknownExercise: There is no exercise called 'mean_over_rank'. Did")
     assert "Traceback" not in unknown
     assert "There is no exercise called ''" in kernel.run("%%exercise\nx = 1")
 
 
-def shown(kernel: Kernel, code: str) -> dict[str, str]:
+def display_data(kernel: Kernel, code: str) -> dict[str, str]:
     """The value of a cell, by MIME type."""
     request, data = kernel.send(code), {}
     while True:

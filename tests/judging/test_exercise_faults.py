@@ -24,54 +24,54 @@ from tests.attempts import DEF, IMPORTS, RIGHT, as_text, attempts_in_a_folder, c
 from tests.leaks import descriptors, no_rank_left, wait_until  # noqa: F401 (a fixture)
 
 EXERCISE = find("mean_over_ranks")
-PROCESSOR, IDLE = 0.5, 0.7  # seconds of evidence that make a hang here
-LONGEST = 320.0  # seconds for any verdict: a check gives up after 300 on a busy machine
+CPU_S, IDLE_S = 0.5, 0.7  # seconds of evidence that make a hang here
+MAX_VERDICT_S = 320.0  # seconds for any verdict: a check gives up after 300 on a busy machine
 
 
-def told(code: str) -> tuple[Verdict, str]:
+def judge_in_time(code: str) -> tuple[Verdict, str]:
     """The verdict, and its text in one line. It must come in time, and never with the solution."""
     start = time.monotonic()
     verdict = examine(EXERCISE, code)
-    assert time.monotonic() - start < LONGEST
+    assert time.monotonic() - start < MAX_VERDICT_S
     text = as_text(verdict)
-    assert [line for line in secret(code) if line in text] == []
+    assert [line for line in solution_lines(code) if line in text] == []
     assert "Traceback" not in verdict.title and len(repr(verdict)) < 12_000
     return verdict, text
 
 
-def secret(code: str) -> list[str]:
+def solution_lines(code: str) -> list[str]:
     """Lines of the solution that are not the reader's own."""
     lines = EXERCISE.solution.splitlines()
-    return [one.strip() for one in lines if one.strip() not in code and len(one.strip()) > 8]
+    return [line.strip() for line in lines if line.strip() not in code and len(line.strip()) > 8]
 
 
 @pytest.fixture
-def soon(monkeypatch):
+def short_limits(monkeypatch):
     """Less evidence than a reader's check wants."""
-    monkeypatch.setattr(on_ranks, "CPU_S", PROCESSOR)
-    monkeypatch.setattr(on_ranks, "IDLE_S", IDLE)
+    monkeypatch.setattr(on_ranks, "CPU_S", CPU_S)
+    monkeypatch.setattr(on_ranks, "IDLE_S", IDLE_S)
 
 
-MORE = pytest.mark.push("attempts with every fault")
+ON_PUSH = pytest.mark.push("attempts with every fault")
 
 
-def cases(**named: tuple):
+def cases(**attempts: tuple):
     """Attempts and the words that their verdicts must hold, as parameters of a test.
 
     `make test` has the first two of a kind, a push all of them.
     """
     rows = [
-        pytest.param(code, words, id=name, marks=() if number < 2 else MORE)
-        for number, (name, (code, *words)) in enumerate(named.items())
+        pytest.param(code, words, id=name, marks=() if number < 2 else ON_PUSH)
+        for number, (name, (code, *words)) in enumerate(attempts.items())
     ]
     return pytest.mark.parametrize(("code", "words"), rows)
 
 
-def refused(code: str, words: list[str]) -> str:
+def refusal_text(code: str, words: list[str]) -> str:
     """The text of a verdict that must be "not yet", hold the words, and say where to look."""
-    verdict, text = told(code)
+    verdict, text = judge_in_time(code)
     assert verdict.kind == NOT_YET, text
-    assert [one for one in words if one not in text] == [], f"\n{verdict!r}"
+    assert [word for word in words if word not in text] == [], f"\n{verdict!r}"
     assert "look at" in text and verdict.rows[-1][1]
     return text
 
@@ -106,11 +106,11 @@ def refused(code: str, words: list[str]) -> str:
     windows=(cell("x = (\nreturn x").replace("\n", "\r\n"), "line 7", "never closed"),
 )
 def test_what_is_no_python_is_shown_with_its_line(code, words):
-    assert "is not valid Python" in refused(code, words)
+    assert "is not valid Python" in refusal_text(code, words)
 
 
 def test_the_mark_under_a_line_stands_where_the_error_is():
-    verdict, _ = told(cell("total = torch.tensor((value)\nreturn 1"))
+    verdict, _ = judge_in_time(cell("total = torch.tensor((value)\nreturn 1"))
     line, mark, _ = verdict.rows[0][1].splitlines()
     assert mark.index("^") == line.index("((")
 
@@ -146,7 +146,7 @@ def test_the_mark_under_a_line_stands_where_the_error_is():
     by_keyword=(cell(RIGHT, "def mean_over_ranks(*, value):"), "cannot be called like this", "def"),
 )
 def test_what_is_not_the_function_is_named(code, words):
-    refused(code, words)
+    refusal_text(code, words)
 
 
 DECORATED = "def twice(function):\n    return lambda *args: function(*args)\n\n\n@twice\n"
@@ -172,14 +172,14 @@ WRAPPED = cell(RIGHT, "def f(one, value):") + (
     prints=(cell(f"print('here is', dist.get_rank())\n{RIGHT}"), "[rank 3] here is 3"),
 )
 def test_a_right_function_in_another_form_passes(code, words):
-    verdict, text = told(code)
+    verdict, text = judge_in_time(code)
     assert verdict.kind == SOLVED, text
-    assert [one for one in words if one not in text] == []
+    assert [word for word in words if word not in text] == []
 
 
 # An error
 
-EVIL = "class Evil(Exception):\n    def __str__(self):\n        raise ValueError\n\n\n"
+BROKEN_EXCEPTION = "class Evil(Exception):\n    def __str__(self):\n        raise ValueError\n\n\n"
 
 
 @pytest.mark.long
@@ -195,7 +195,11 @@ EVIL = "class Evil(Exception):\n    def __str__(self):\n        raise ValueError
     module=(f"import numpyy\n{cell(RIGHT)}", "numpyy", "your line 2", "is the module installed"),
     recursion=(cell("return mean_over_ranks(value)"), "RecursionError", "What ends the recursion"),
     own_assert=(cell("return value") + "assert mean_over_ranks(1.0) == 2\n", "If it is your own"),
-    broken_text=(cell("raise Evil('x')", before=EVIL), "raises Evil", "cannot be shown"),
+    broken_text=(
+        cell("raise Evil('x')", before=BROKEN_EXCEPTION),
+        "raises Evil",
+        "cannot be shown",
+    ),
     long_text=(cell("raise ValueError('x' * 10_000_000)"), "raises ValueError", "your line 7"),
     interrupt=(cell("raise KeyboardInterrupt"), "KeyboardInterrupt", "your line 7"),
     keyboard=(cell("return float(input())"), "EOFError", "no keyboard"),
@@ -210,11 +214,13 @@ EVIL = "class Evil(Exception):\n    def __str__(self):\n        raise ValueError
     old_margin=(f"\x0c\n{cell('return vlaue')}", "your line 8: return vlaue"),
 )
 def test_an_error_is_named_with_its_line_and_where_to_look(code, words):
-    refused(code, words)
+    refusal_text(code, words)
 
 
 def test_an_error_on_one_rank_is_that_ranks():
-    text = refused(cell(f"if dist.get_rank() == 1:\n    raise ValueError('alone')\n{RIGHT}"), [])
+    text = refusal_text(
+        cell(f"if dist.get_rank() == 1:\n    raise ValueError('alone')\n{RIGHT}"), []
+    )
     assert "raises ValueError at 4 ranks" in text and "rank 1 your line 8: raise" in text
 
 
@@ -240,13 +246,14 @@ def test_an_error_on_one_rank_is_that_ranks():
     ),
 )
 def test_an_attempt_that_ends_its_process(code, words):
-    refused(code, words)
+    refusal_text(code, words)
 
 
 # No end
 
-IGNORES = "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):\n" + (
-    "    signal.signal(one, signal.SIG_IGN)\ntime.sleep(1000)"
+IGNORES_SIGNALS = (
+    "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signal.SIGUSR1):\n"
+    + ("    signal.signal(one, signal.SIG_IGN)\ntime.sleep(1000)")
 )
 
 
@@ -270,7 +277,7 @@ IGNORES = "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signa
         "does not end",
         "ends the loop",
     ),
-    ignores_signals=(cell(IGNORES), "does not end", "line 10: time.sleep(1000)"),
+    ignores_signals=(cell(IGNORES_SIGNALS), "does not end", "line 10: time.sleep(1000)"),
     stopped=(cell("import os, signal\nos.kill(os.getpid(), signal.SIGSTOP)"), "does not answer"),
     at_exit=(
         cell(f"import atexit, time\natexit.register(time.sleep, 100)\n{RIGHT}"),
@@ -321,9 +328,9 @@ IGNORES = "import signal, time\nfor one in (signal.SIGTERM, signal.SIGINT, signa
         "Ranks 1, 2 and 3 did not reach it",
     ),
 )
-def test_an_attempt_that_does_not_end_is_stopped_and_told_where_it_stood(code, words, soon):
+def test_an_attempt_that_does_not_end_is_stopped_and_told_where_it_stood(code, words, short_limits):
     """With the evidence: nothing moves, or processor time is used up."""
-    assert re.search("nothing has moved for|of processor time", refused(code, words))
+    assert re.search("nothing has moved for|of processor time", refusal_text(code, words))
 
 
 @cases(
@@ -347,14 +354,16 @@ def test_an_attempt_that_does_not_end_is_stopped_and_told_where_it_stood(code, w
     ),
 )
 def test_a_rank_that_waits_for_one_that_has_gone(code, words):
-    verdict, text = told(code.replace("return value + 0", "return 4.0"))
+    verdict, text = judge_in_time(code.replace("return value + 0", "return 4.0"))
     assert re.search("all ranks wait, and nothing has moved|a rank waits for another", text), text
-    assert [one for one in words if one not in text] == [], repr(verdict)
+    assert [word for word in words if word not in text] == [], repr(verdict)
 
 
 def test_an_endless_loop_is_told_by_the_processor_time_that_it_used(monkeypatch):
     monkeypatch.setattr(on_ranks, "CPU_S", 0.5)
-    text = refused(cell("while True:\n    pass"), ["at 4 ranks", "your line 7", "ends the loop"])
+    text = refusal_text(
+        cell("while True:\n    pass"), ["at 4 ranks", "your line 7", "ends the loop"]
+    )
     used = float(re.search(r"after ([\d.]+) s of processor time", text)[1])
     assert on_ranks.CPU_S <= used < 10 * on_ranks.CPU_S
 
@@ -363,16 +372,16 @@ def test_a_slow_answer_is_no_hang(monkeypatch, capsys):
     """Sixteen readers on two cores: the check takes long, says so, and is right."""
     patient = functools.partial(on_ranks.HangLimits, slow=0.2)
     monkeypatch.setattr(on_ranks, "HangLimits", patient)
-    verdict, text = told(cell(f"import time\ntime.sleep(0.4)\n{RIGHT}"))
+    verdict, text = judge_in_time(cell(f"import time\ntime.sleep(0.4)\n{RIGHT}"))
     assert verdict.kind == SOLVED, text
-    assert capsys.readouterr().out == f"{on_ranks.SLOW}\n"
+    assert capsys.readouterr().out == f"{on_ranks.SLOW_MESSAGE}\n"
 
 
 def test_a_machine_that_is_too_busy_gives_no_lesson(monkeypatch):
     monkeypatch.setattr(
         on_ranks, "HangLimits", functools.partial(on_ranks.HangLimits, patience=0.5)
     )
-    verdict, text = told(cell(f"import time\ntime.sleep(1)\n{RIGHT}"))
+    verdict, text = judge_in_time(cell(f"import time\ntime.sleep(1)\n{RIGHT}"))
     assert verdict.kind == UNDECIDED
     assert "too busy to tell" in text and "Your answer could not be judged" in text
 
@@ -389,7 +398,7 @@ def test_a_machine_that_is_too_busy_gives_no_lesson(monkeypatch):
     closed=(cell("import sys\nsys.stdout.close()\nreturn 0"), "0 on every rank"),
 )
 def test_a_flood_of_output_is_cut_and_does_not_hide_the_verdict(code, words):
-    text = refused(code, ["called", "required", *words])
+    text = refusal_text(code, ["called", "required", *words])
     assert len(text) < 12_000
 
 
@@ -421,7 +430,7 @@ def test_a_flood_of_output_is_cut_and_does_not_hide_the_verdict(code, words):
     ),
 )
 def test_what_belongs_to_the_whole_process_is_left_alone(code, words):
-    refused(code, [*words, "belongs to the whole process"])
+    refusal_text(code, [*words, "belongs to the whole process"])
 
 
 def test_another_group_in_the_place_of_the_first_is_a_change():
@@ -431,10 +440,10 @@ def test_another_group_in_the_place_of_the_first_is_a_change():
     make_group()
     try:
         before = State()
-        assert before.changed(State()) == []
+        assert before.differences(State()) == []
         dist.destroy_process_group()
         make_group()
-        assert before.changed(State()) == ["the process group"]
+        assert before.differences(State()) == ["the process group"]
     finally:
         dist.destroy_process_group()
 
@@ -454,7 +463,7 @@ def test_another_group_in_the_place_of_the_first_is_a_change():
 def test_threads_and_processes_that_stay_are_ended(code, words):
     """The fixture `no_rank_left` looks for them."""
     open_before = len(descriptors())
-    verdict, text = told(code)
+    verdict, text = judge_in_time(code)
     assert verdict.kind == SOLVED, text
     assert wait_until(lambda: len(descriptors()) <= open_before + 1)
 
@@ -462,8 +471,8 @@ def test_threads_and_processes_that_stay_are_ended(code, words):
 # What comes back
 
 LOCK = "import threading\nreturn threading.Lock()"
-EVIL_VALUE = "class Evil:\n    def __eq__(self, other):\n        raise ValueError\n\n\n"
-DEADLY = """class Deadly:
+BROKEN_VALUE = "class Evil:\n    def __eq__(self, other):\n        raise ValueError\n\n\n"
+EXITS_WHEN_PICKLED = """class Deadly:
     def __reduce__(self):
         return exec, ("import os; os._exit(1)",)
 
@@ -476,8 +485,8 @@ DEADLY = """class Deadly:
     lock=(cell(LOCK), "an object of type lock", "cannot leave its process"),
     anonymous=(cell("return lambda: value"), "the function <lambda>", "only your cell knows"),
     itself=(cell("return mean_over_ranks"), "the function mean_over_ranks"),
-    own_class=(cell("return Evil()", before=EVIL_VALUE), "an object of class Evil"),
-    deadly=(cell("return Deadly()", before=DEADLY), "an object of class Deadly"),
+    own_class=(cell("return Evil()", before=BROKEN_VALUE), "an object of class Evil"),
+    deadly=(cell("return Deadly()", before=EXITS_WHEN_PICKLED), "an object of class Deadly"),
     deep=(cell("x = []\nfor i in range(10**5):\n    x = [x]\nreturn x"), "lists within lists"),
     work=(
         cell("return dist.all_reduce(torch.zeros(1), async_op=True)"),
@@ -496,7 +505,7 @@ DEADLY = """class Deadly:
     no_number=(cell("return float('nan')"), "nan on every rank"),
 )
 def test_whatever_comes_back_is_told_in_words(code, words):
-    refused(code, words)
+    refusal_text(code, words)
 
 
 def test_a_right_answer_with_an_old_name_is_told_nothing_about_the_new_one():
@@ -505,7 +514,7 @@ def test_a_right_answer_with_an_old_name_is_told_nothing_about_the_new_one():
 dist.all_gather_into_tensor(everyone, torch.tensor([float(value)]))
 return everyone.mean().item()
 """
-    verdict, text = told(cell(body))
+    verdict, text = judge_in_time(cell(body))
     assert verdict.kind == SOLVED and "printed" not in text
 
 
@@ -517,14 +526,14 @@ def test_the_checks_leave_the_kernels_own_state_alone():
         return torch.get_rng_state().tolist(), random.getstate(), str(numpy.random.get_state())
 
     before, modules, folders = state(), set(sys.modules), list(sys.path)
-    told(cell(RIGHT))
-    told(cell(f"torch.manual_seed(1)\n{RIGHT}"))
+    judge_in_time(cell(RIGHT))
+    judge_in_time(cell(f"torch.manual_seed(1)\n{RIGHT}"))
     assert state() == before
     assert "mean_over_ranks" not in set(sys.modules) - modules and sys.path == folders
 
 
 def test_an_attempt_after_all_that_is_judged_as_ever():
     start = time.monotonic()
-    verdict, text = told(cell(RIGHT))
+    verdict, text = judge_in_time(cell(RIGHT))
     assert verdict.kind == SOLVED and time.monotonic() - start < 25
     assert re.fullmatch(r"mean_over_ranks is solved: .* at 1 to 4 ranks", text)

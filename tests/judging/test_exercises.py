@@ -15,8 +15,8 @@ from ddp_workbook.judging.catalogue import CHAPTERS, names
 from ddp_workbook.judging.check import DistributedCheck, Observation, load
 from ddp_workbook.judging.diagnosis import mismatches
 from ddp_workbook.judging.judge import examine
-from ddp_workbook.judging.on_ranks import variants
-from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.on_ranks import run_variants
+from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.source import FOLDER
 from ddp_workbook.judging.verdict import NOT_ATTEMPTED, SOLVED
 from ddp_workbook.page import pages
@@ -28,7 +28,7 @@ from tools.new_exercise import page_of, slug, task_of
 
 each_exercise = pytest.mark.parametrize("name", names())
 ON_FURTHER_PAGES = [
-    name for stem, listed in CHAPTERS.items() if "further" in stem for name in listed
+    name for stem, exercises in CHAPTERS.items() if "further" in stem for name in exercises
 ]
 
 
@@ -65,19 +65,19 @@ def test_the_task_is_said_and_no_hint_is_the_solution(name):
     assert exercise(name).stub.count("TODO") == 1
     assert "ddp_workbook" not in exercise(name).solution, "a name of the check is one of its names"
     assert module.HINTS
-    assert not [line for line in stripped(region) - {""} for one in module.HINTS if line in one]
+    assert not [line for line in stripped(region) - {""} for hint in module.HINTS if line in hint]
     assert not exercise(name).check.sizes or set(exercise(name).check.sizes) >= {1, 2, 3, 4}
 
 
 @each_exercise
 def test_the_notebook_holds_task_and_stub(name):
     """Both are written once, in the exercise's file; number and minutes stand in the heading."""
-    path = page_of(next(stem for stem, listed in CHAPTERS.items() if name in listed))
+    path = page_of(next(stem for stem, exercises in CHAPTERS.items() if name in exercises))
     remedy = f"{path.stem}, exercise {name}: run `python -m tools.new_exercise --sync`"
     cells = {cell["id"]: pages.source(cell) for cell in pages.load(path)["cells"]}
     own = f"ex-{slug(name)}"
-    listed = next(listed for listed in CHAPTERS.values() if name in listed)
-    number = f"{listed.index(name) + 1}. " * (len(listed) > 1)
+    exercises = next(exercises for exercises in CHAPTERS.values() if name in exercises)
+    number = f"{exercises.index(name) + 1}. " if len(exercises) > 1 else ""
     heading, _, task = cells.get(f"{own}-task", "").partition("\n")
     assert cells.get(own, "").strip() == f"%%exercise {name}\n{exercise(name).stub}".strip(), remedy
     assert " ".join(task.split()) == " ".join(task_of(name).split()), remedy
@@ -96,7 +96,9 @@ def test_the_exercises_stand_on_the_page_in_their_order(stem):
         for name in CHAPTERS[stem]
         for part in ("-task", "", "-hint", "-solution")
     ]
-    assert [one for one in ids if one in cells] == cells, f"move the cells of {page_of(stem).stem}"
+    assert [cell_id for cell_id in ids if cell_id in cells] == cells, (
+        f"move the cells of {page_of(stem).stem}"
+    )
 
 
 @pytest.mark.long
@@ -104,36 +106,38 @@ def test_the_exercises_stand_on_the_page_in_their_order(stem):
 def test_each_edit_gets_its_own_words(name):
     """At the largest size at which it is wrong: no earlier row explains its calls."""
     check, attempt = load(name), attempts.Attempt(name, Path())
-    left = [(row, one.cell) for row, one in enumerate(EDITS[name])]
+    remaining = [(row, edited.cell) for row, edited in enumerate(EDITS[name])]
     for size in sorted(check.sizes, reverse=True) or [0]:
-        cells = [cell for _, cell in left]
-        made = variants(check, attempt, size, cells)
-        known = dict(zip(cells, made, strict=True))
+        cells = [cell for _, cell in remaining]
+        results = run_variants(check, attempt, size, cells)
+        known = dict(zip(cells, results, strict=True))
         wrong = []
-        for (row, cell), calls in zip(left, made, strict=True):
+        for (row, cell), calls in zip(remaining, results, strict=True):
             [words] = EDITS[name][row].expected_words
             assert calls is not None, f"{name}, row {row} raises or does not end: {words}"
-            if told := told_by_table(check, calls, known):
-                known_as = f"{name}, row {row} ({words}) cannot be told from: {told}"
-                assert re.fullmatch(pattern(words), told), known_as
+            if advice := advice_by_table(check, calls, known):
+                known_as = f"{name}, row {row} ({words}) cannot be told from: {advice}"
+                assert re.fullmatch(pattern(words), advice), known_as
                 wrong.append(cell)
-        left = [(row, cell) for row, cell in left if cell not in wrong]
-    assert not left, (
-        f"{name}: no look finds anything wrong: {[EDITS[name][n].expected_words for n, _ in left]}"
-    )
+        remaining = [(row, cell) for row, cell in remaining if cell not in wrong]
+    not_noticed = [EDITS[name][row].expected_words for row, _ in remaining]
+    assert not remaining, f"{name}: no comparison finds anything wrong: {not_noticed}"
 
 
-def told_by_table(
+def advice_by_table(
     check: DistributedCheck, calls: list[list[Observation]], known: dict[str, list]
 ) -> str:
     """What the first look that finds something wrong says of these calls; "" if all is right."""
 
     def run(cells: list[str], only: int | None = None) -> list:
-        found = [known.get(cell) for cell in cells]
-        return [one and (one if only is None else [one[only]]) for one in found]
+        results = [known.get(cell) for cell in cells]
+        return [
+            calls_of_cell and (calls_of_cell if only is None else [calls_of_cell[only]])
+            for calls_of_cell in results
+        ]
 
-    for look in check.comparisons:
-        if bad := mismatches(look, calls):
-            words = Reasons(check, look, bad[0], calls, run).single()
+    for comparison in check.comparisons:
+        if bad := mismatches(comparison, calls):
+            words = Reasons(check, comparison, bad[0], calls, run).best(Extent.ALL_VALUES)
             return words or f"no words: {bad[0].value!r} instead of {bad[0].expected!r}"
     return ""

@@ -21,8 +21,8 @@ from ddp_workbook.judging.check import Edit, load
 from ddp_workbook.judging.diagnosis import mismatches
 from ddp_workbook.judging.equality import number_in, values_equal
 from ddp_workbook.judging.judge import examine
-from ddp_workbook.judging.on_ranks import observations, variants
-from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.on_ranks import observations, run_variants
+from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.snapshots import change, snapshot
 from ddp_workbook.judging.values import first_difference
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
@@ -59,20 +59,23 @@ def calls_of(cell: str) -> list[list[Observation]] | None:
         actual = [names["double_sum"](case) for case in CASES]
     except TypeError:
         return None
-    return observations(check_of({}), 0, [[[{"actual": one}] for one in actual]])
+    return observations(check_of({}), 0, [[[{"actual": value}] for value in actual]])
 
 
 def reasons(cell: str, check: SingleProcessCheck) -> Reasons:
     """Of an attempt at `double_sum`, without a rank."""
 
     def run(cells: list[str], only: int | None = None) -> list:
-        found = map(calls_of, cells)
-        return [one and (one if only is None else [one[only]]) for one in found]
+        results = map(calls_of, cells)
+        return [
+            calls_of_cell and (calls_of_cell if only is None else [calls_of_cell[only]])
+            for calls_of_cell in results
+        ]
 
     calls = calls_of(cell)
-    [look] = check.comparisons
+    [comparison] = check.comparisons
     check.solution = SOLUTION
-    return Reasons(check, look, mismatches(look, calls)[0], calls, run)
+    return Reasons(check, comparison, mismatches(comparison, calls)[0], calls, run)
 
 
 def attempt(expression: str) -> str:
@@ -91,44 +94,46 @@ def attempt(expression: str) -> str:
     ],
 )
 def test_an_edit_must_give_all_that_was_seen(expression, words):
-    assert reasons(attempt(expression), check_of(MISTAKES)).single() == words
+    assert reasons(attempt(expression), check_of(MISTAKES)).best(Extent.ALL_VALUES) == words
 
 
 def test_two_mistakes_at_once_are_both_named():
-    found = reasons(attempt("1 + sum(numbers)"), check_of(MISTAKES))
-    assert found.single() == ""
-    assert found.pair() == f"{ONE}\n{TWO}"
+    explanations = reasons(attempt("1 + sum(numbers)"), check_of(MISTAKES))
+    assert explanations.best(Extent.ALL_VALUES) == ""
+    assert explanations.two_edits() == f"{ONE}\n{TWO}"
 
 
 def test_two_edits_of_the_same_words_are_no_pair():
-    found = reasons(attempt("7 * sum(numbers)"), check_of(MISTAKES))
-    assert (found.single(), found.pair(), found.of_this_comparison()) == ("", "", "")
+    explanations = reasons(attempt("7 * sum(numbers)"), check_of(MISTAKES))
+    assert explanations.best(Extent.FAILING_CALL) == explanations.two_edits() == ""
 
 
 def test_a_mistake_that_explains_a_part_comes_after_conditions():
     """Here it explains the first wrong call."""
-    when = {"Is it {rank}?": Pattern(lambda seen: seen.value == 5)}
+    when = {"Is it {rank}?": Pattern(lambda obs: obs.value == 5)}
     cell = attempt("sum(numbers) if len(numbers) == 1 else 3")
-    found = reasons(cell, check_of(MISTAKES | when))
-    assert (found.single(), found.condition(), found.of_this_comparison()) == ("", "Is it 0?", ONE)
+    explanations = reasons(cell, check_of(MISTAKES | when))
+    assert explanations.best(Extent.ALL_VALUES) == ""
+    assert engine.pattern_hint(explanations.comparison, explanations.bad) == "Is it 0?"
+    assert explanations.best(Extent.FAILING_CALL) == ONE
 
 
 def test_several_edits_may_have_the_same_words():
     both = {ONE: [edit("2 * total", "3 * total"), edit("2 * total", "total")]}
-    assert reasons(attempt("sum(numbers)"), check_of(both)).single() == ONE
+    assert reasons(attempt("sum(numbers)"), check_of(both)).best(Extent.ALL_VALUES) == ONE
 
 
 @pytest.mark.parametrize(
-    ("made", "told"),
+    ("mistake", "message"),
     [
         (edit("is not there", ""), "'is not there' is not in the solution"),
         (edit("total", ""), "'total' is there 3 times"),
         (edit("2 * total", "total", "2 * total", ""), "'2 \\* total' is not in the solution"),
     ],
 )
-def test_an_edit_that_does_not_fit_the_solution_says_so(made, told):
-    with pytest.raises(ValueError, match=told):
-        made.apply(SOLUTION)
+def test_an_edit_that_does_not_fit_the_solution_says_so(mistake, message):
+    with pytest.raises(ValueError, match=message):
+        mistake.apply(SOLUTION)
 
 
 def test_another_body_stands_below_the_docstring():
@@ -155,10 +160,10 @@ def test_edited_solutions_run_together_and_one_that_hangs_spoils_nothing():
         edit("total.item()", "total.items()"),
         Edit(()),
     ]
-    cells = [one.apply(check.solution) for one in edits]
-    ran = variants(check, Attempt(check.name, Path()), 2, cells)
-    assert [one and one[0][0].actual for one in ran] == [12.25, None, None, 6.125]
-    assert ran[3][0][0].ops == ["all_reduce"]
+    cells = [mistake.apply(check.solution) for mistake in edits]
+    results = run_variants(check, Attempt(check.name, Path()), 2, cells)
+    assert [result and result[0][0].actual for result in results] == [12.25, None, None, 6.125]
+    assert results[3][0][0].ops == ["all_reduce"]
 
 
 CELL = """
@@ -182,11 +187,11 @@ def test_what_was_wrong_once_depends_on_chance(tmp_path, monkeypatch):
     """And not on what the function keeps: made again, the whole series is right."""
     monkeypatch.chdir(tmp_path)
     verdict = examine(find("mean_over_ranks"), CELL.replace("{}", ""))
-    assert verdict.rows[-1][1] != engine.KEPT
+    assert verdict.rows[-1][1] != engine.KEEPS_STATE
     (tmp_path / "once").unlink()
     later = CELL.replace("{}", "").replace("(-2.25, -8.6)", "(-2.75,)")
     verdict = examine(find("mean_over_ranks"), later)
-    assert verdict.rows[-1][1] == engine.CHANCE, verdict
+    assert verdict.rows[-1][1] == engine.NONDETERMINISTIC, verdict
 
 
 def a_module() -> nn.Module:
@@ -194,7 +199,7 @@ def a_module() -> nn.Module:
 
 
 @pytest.mark.parametrize(
-    ("made", "act", "words"),
+    ("make", "act", "words"),
     [
         (lambda: torch.ones(4), lambda x: x.mul_(2), "x"),
         (lambda: torch.ones(4), lambda x: x.resize_(2), "the shape of x"),
@@ -215,15 +220,15 @@ def a_module() -> nn.Module:
         (a_module, lambda x: x.state_dict(), ""),
     ],
 )
-def test_what_a_call_has_changed_is_named(made, act, words):
-    value = made()
+def test_what_a_call_has_changed_is_named(make, act, words):
+    value = make()
     before = snapshot(value)
     act(value)
     assert change("x", before, snapshot(value)) == words
 
 
 @pytest.mark.parametrize(
-    ("actual", "right", "told"),
+    ("actual", "right", "difference"),
     [
         (torch.zeros(2, 2), torch.tensor([[0, 0], [3.5, 0]]), ("element [1, 0]", 0.0, 3.5)),
         (
@@ -238,9 +243,9 @@ def test_what_a_call_has_changed_is_named(made, act, words):
         (1.0000001, 2.0, ("", 1.0000001, 2.0)),
     ],
 )
-def test_the_first_difference_of_two_values(actual, right, told):
-    place, *both = first_difference(actual, right, values_equal)
-    assert (place, *map(str, both)) == (told[0], *map(str, told[1:]))
+def test_the_first_difference_of_two_values(actual, right, difference):
+    place, *values = first_difference(actual, right, values_equal)
+    assert (place, *map(str, values)) == (difference[0], *map(str, difference[1:]))
 
 
 @pytest.mark.parametrize(

@@ -21,8 +21,8 @@ from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 
 pytestmark = pytest.mark.push("mutants")
 
-MOST = 8  # mutants of a solution; each costs a check, and one that hangs a few seconds
-SWAPPED = {
+MAX_MUTANTS = 8  # mutants of a solution; each costs a check, and one that hangs a few seconds
+OPPOSITES = {
     ast.Add: ast.Sub,
     ast.Sub: ast.Add,
     ast.Mult: ast.Add,
@@ -83,11 +83,11 @@ def changes(node: ast.AST, field: str, stored: Counter[str]) -> Iterator[tuple[s
 
     `stored` counts how often each name is given a value.
     """
-    statement = isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and not is_text(node)
+    statement = isinstance(node, ast.Assign | ast.AugAssign | ast.Expr) and not is_docstring(node)
     if statement and all(stored[n.id] > 1 for n in ast.walk(node) if is_stored(n)):
         yield "deleted", ast.Pass()
-    if type(node) in SWAPPED:
-        yield "operator", SWAPPED[type(node)]()
+    if type(node) in OPPOSITES:
+        yield "operator", OPPOSITES[type(node)]()
     if isinstance(node, ast.Constant) and type(node.value) is int:
         yield "constant", ast.Constant(node.value + 1)
     if isinstance(node, ast.Call) and node.keywords and node.keywords[-1].arg != "strict":
@@ -113,7 +113,7 @@ def is_stored(node: ast.AST) -> bool:
     return isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
 
 
-def is_text(node: ast.AST) -> bool:
+def is_docstring(node: ast.AST) -> bool:
     """A docstring."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
@@ -143,7 +143,7 @@ def mutants(code: str) -> dict[str, str]:
                         by_kind.setdefault(kind, []).append((words, mutant))
                     slots[place] = node
                     setattr(parent, field, value)
-    return dict(numbered(in_turn(by_kind.values())[:MOST]))
+    return dict(number_duplicates(interleave(by_kind.values())[:MAX_MUTANTS]))
 
 
 def without_annotations(tree: ast.Module) -> ast.Module:
@@ -161,17 +161,17 @@ def first_line(text: str) -> str:
     return text.partition("\n")[0]
 
 
-def in_turn(lists: object) -> list:
+def interleave(lists: object) -> list:
     """The first of each list, then the second of each, and so on."""
-    return [one for row in zip_longest(*lists) for one in row if one is not None]
+    return [item for row in zip_longest(*lists) for item in row if item is not None]
 
 
-def numbered(pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
+def number_duplicates(pairs: list[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     """With a number after words that occur more than once."""
-    seen: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for words, code in pairs:
-        seen[words] += 1
-        yield words + f" ({seen[words]})" * (seen[words] > 1), code
+        counts[words] += 1
+        yield f"{words} ({counts[words]})" if counts[words] > 1 else words, code
 
 
 def test_what_a_mutant_is():

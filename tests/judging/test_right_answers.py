@@ -13,7 +13,7 @@ from tools.wrong_answers import read
 pytestmark = pytest.mark.push("right answers of other kinds")
 
 FILES = sorted((ROOT / "tests" / "right_answers").glob("*.py"))
-CELLS = [one for file in FILES for one in read(file.read_text("utf-8"), Exercise(file.stem))]
+CELLS = [answer for file in FILES for answer in read(file.read_text("utf-8"), Exercise(file.stem))]
 
 
 @pytest.mark.parametrize("right", CELLS, ids=lambda right: f"{right.name}-{right.slug}")

@@ -25,14 +25,14 @@ def run(monkeypatch: pytest.MonkeyPatch, rank: int) -> dict:
     names: dict = {}
     exec(compile_cell(CELL, "cell.py", names), names)
     orders = [names["texts"], *names["of_all"]]
-    return names | {"orders": [list(one) for one in orders], "counted": list(names["numbers"])}
+    return names | {"orders": [list(order) for order in orders], "counted": list(names["numbers"])}
 
 
 def test_the_order_of_texts_is_another_on_each_rank(monkeypatch):
     first, second = run(monkeypatch, 0), run(monkeypatch, 1)
-    for one, other in zip(first["orders"], second["orders"], strict=True):
-        assert one != other
-        assert sorted(one) == sorted(other)
+    for order, other_order in zip(first["orders"], second["orders"], strict=True):
+        assert order != other_order
+        assert sorted(order) == sorted(other_order)
 
 
 def test_numbers_keep_the_order_that_every_process_gives_them(monkeypatch):

@@ -7,7 +7,7 @@ import nbformat
 import pytest
 
 from ddp_workbook.judging.catalogue import names
-from ddp_workbook.judging.magics import DEFINED, UNCHECKED
+from ddp_workbook.judging.magics import DEFINITION, UNCHECKED
 from ddp_workbook.page import pages
 from ddp_workbook.page.after_restart import ADVICE, UNWRITTEN
 from ddp_workbook.workshop.execution import copy_layout, errors, execute
@@ -107,7 +107,7 @@ def test_no_page_defines_an_exercise_without_its_magic():
         for path in pages.all_pages()
         for cell in pages.load(path)["cells"]
         if cell["cell_type"] == "code" and not re.search(r"(?m)^%%", pages.source(cell))
-        for name in DEFINED.findall(pages.source(cell))
+        for name in DEFINITION.findall(pages.source(cell))
     ]
     assert {name for _, name in defined} & {*names()} == set()
 

@@ -261,7 +261,7 @@ def test_its_job_script_is_sound(cluster, tmp_path):
     assert done.returncode == 0, done.stdout
     assert f"job.{cluster}" in texts["README.md"] and "@" not in texts["README.md"]
     asked = parse_request(cluster, texts[f"job.{cluster}"])
-    assert (asked.nodes, asked.gpus, asked.seconds, asked.unread) == (1, 4, 3600, [])
+    assert (asked.nodes, asked.gpus, asked.seconds, asked.unread_lines) == (1, 4, 3600, [])
 
 
 def for_the_lab(job: Path, nodes: int, ranks: int, epochs: int) -> None:

@@ -297,7 +297,9 @@ def test_a_named_exercise_without_an_attempt_is_not_solved(copy):
 def test_what_was_solved_counts_whatever_was_tried_after_it(copy):
     """Page 00 asks its readers to get a solved exercise wrong on purpose."""
     attempt("mean_over_ranks", RIGHT)
-    attempts.note_solved(attempts.Attempt("mean_over_ranks", attempts.OWN["mean_over_ranks"]), "")
+    attempts.note_solved(
+        attempts.Attempt("mean_over_ranks", attempts.OWN_ATTEMPTS["mean_over_ranks"]), ""
+    )
     attempt("mean_over_ranks", WRONG)
     code, output = run("grade")
     assert code == 0 and "mean_over_ranks │ 2 │ solved │ not yet" in output
@@ -310,7 +312,7 @@ def test_what_was_solved_counts_whatever_was_tried_after_it(copy):
 def test_several_folders_are_one_table(copy):
     for who, code in {"ann": RIGHT, "bob": WRONG}.items():
         folder = copy / who / "work" / "exercises"
-        attempts.keep(folder, "mean_over_ranks", code)
+        attempts.save_numbered(folder, "mean_over_ranks", code)
         (folder / "mean_over_ranks.py").write_text(code)
     words = ["--work", copy / "ann" / "work", "--work", copy / "bob" / "work"]
     code, output = run("grade", *words)
@@ -336,7 +338,7 @@ def test_certificates_name_what_was_solved(copy):
     words = []
     for who, code in people.items():
         folder = copy / "collected" / who / "work" / "exercises"
-        attempts.keep(folder, "mean_over_ranks", code)
+        attempts.save_numbered(folder, "mean_over_ranks", code)
         (folder / "mean_over_ranks.py").write_text(code)
         words += ["--work", folder.parent]
     certificates = copy / "certificates"

@@ -7,7 +7,7 @@ from manyranks.diagnostics import advice
 from manyranks.errors import RankFailed
 
 # (pattern in "Type: message", where to look). The first match is given, before those of `advice`.
-FOR_ERRORS = [
+ADVICE_BY_ERROR = [
     (
         r"^NotImplementedError",
         "The line of the stub that raises it is still there: replace it by your lines.",
@@ -63,18 +63,18 @@ FOR_ERRORS = [
         "The group exists when your function is called. You need not make it.",
     ),
 ]
-AN_ASSERT = "An assert fails. If it is your own, which two values does it compare?"
+OWN_ASSERT = "An assert fails. If it is your own, which two values does it compare?"
 GROUP_ENDED = "The group existed when your function was called. Which of your lines has ended it?"
 NO_GROUP = "There is no process group here, and none is needed. What do the arguments say?"
-FOR_OTHER_ERRORS = (
+ADVICE_OTHERWISE = (
     "What does each name on this line hold when it runs? A print before it shows that."
 )
-FOR_DEATHS = {
+ADVICE_BY_EXIT_CODE = {
     -9: "SIGKILL, not from Python: too little memory for what the cell makes, or a line that "
     "sends the signal.",
     -11: "A crash in compiled code, not in Python. Which argument of the call can it not use?",
 }
-LEAVES = "Which line ends the process (os._exit, os.abort, os.kill) instead of returning?"
+ENDS_PROCESS = "Which line ends the process (os._exit, os.abort, os.kill) instead of returning?"
 
 
 def for_failure(
@@ -90,10 +90,12 @@ def for_failure(
     own = next((text for words, text in known.items() if words in failure.reason), "")
     if not failure.kind:
         code, call = failure.returncode, place.call if place else ""
-        call = call or "a collective" * ("gloo::" in printed)
+        call = call or ("a collective" if "gloo::" in printed else "")
         inside = advice.for_death(code, call) if code == -6 else ""
-        return own or FOR_DEATHS.get(code or 0) or inside or LEAVES
-    ours = next((text for pattern, text in FOR_ERRORS if re.search(pattern, failure.reason)), "")
+        return own or ADVICE_BY_EXIT_CODE.get(code or 0) or inside or ENDS_PROCESS
+    ours = next(
+        (text for pattern, text in ADVICE_BY_ERROR if re.search(pattern, failure.reason)), ""
+    )
     known_there = advice.for_error(failure.kind, failure.reason)
-    others = AN_ASSERT if failure.kind == "AssertionError" else FOR_OTHER_ERRORS
+    others = OWN_ASSERT if failure.kind == "AssertionError" else ADVICE_OTHERWISE
     return own or ours or known_there or others

@@ -19,8 +19,8 @@ FORMER_NAMES = {  # exercise -> what the edition before called it, and its saved
     "fix_sharded_training": "heal_does_not_learn",
     "fix_uneven_batches": "heal_three_ranks",
 }
-OWN: dict[str, Path] = {}  # by exercise: the latest attempt of this kernel
-NOT_KEPT: dict[str, str] = {}  # by exercise: why its latest attempt is in a temporary folder
+OWN_ATTEMPTS: dict[str, Path] = {}  # by exercise: the latest attempt of this kernel
+SAVE_PROBLEMS: dict[str, str] = {}  # by exercise: why its latest attempt is in a temporary folder
 OWN_NOTES: dict[str, Path] = {}  # by exercise: the note of this kernel's latest attempt that passed
 
 
@@ -35,10 +35,10 @@ class Attempt:
     path: Path
     ranks: int = 0  # of the last launch; 0 before it, and if no group was made
     printed: str = ""  # what it printed
-    cancelled: threading.Event | None = None  # set by an interrupt if launches run in threads
-    first_was_right: bool = False  # if a later call failed
-    later: str = ""  # that call, in words
-    said: set[str] = field(default_factory=set)  # messages to the reader during the check
+    interrupt: threading.Event | None = None  # set by an interrupt if launches run in threads
+    first_call_right: bool = False  # if a later call failed
+    later_call: str = ""  # that call, in words
+    messages: set[str] = field(default_factory=set)  # messages to the reader during the check
 
 
 def save(name: str, code: str) -> Attempt:
@@ -54,26 +54,26 @@ def save(name: str, code: str) -> Attempt:
         latest = folder / f"{name}.py"
         try:
             if latest.exists():  # perhaps changed in an editor
-                _numbered(folder, name, latest.read_bytes())
-            path = _numbered(folder, name, text.encode())
+                _write_numbered(folder, name, latest.read_bytes())
+            path = _write_numbered(folder, name, text.encode())
             write_atomically(latest, text)
         except OSError as error:
             problem = error
             continue
         user_code.set_display_name(str(path), YOUR_CELL)
-        OWN[name], NOT_KEPT[name] = path, str(problem or "")
+        OWN_ATTEMPTS[name], SAVE_PROBLEMS[name] = path, str(problem or "")
         return Attempt(name, path)
     raise WorkbookError(f"Your attempt could not be saved, so it was not run: {problem}.")
 
 
 def warning(name: str) -> str:
     """What a reader must know if this kernel's latest attempt goes with the kernel; else ""."""
-    if not (problem := NOT_KEPT.get(name)):
+    if not (problem := SAVE_PROBLEMS.get(name)):
         return ""
     return (
-        f"Your attempt could not be saved beside the page: {problem}. It is in {OWN[name]}, and is "
-        "deleted when this kernel ends. Copy your cell to another place, then make room, or make "
-        "the folder writable."
+        f"Your attempt could not be saved beside the page: {problem}. It is in "
+        f"{OWN_ATTEMPTS[name]}, and is deleted when this kernel ends. Copy your cell to another "
+        "place, then make room, or make the folder writable."
     )
 
 
@@ -82,13 +82,13 @@ def saved_text(name: str, code: str) -> str:
     return f"# %%exercise {name}\n{_writable(code)}"
 
 
-def keep(folder: Path, name: str, code: str) -> Path:
+def save_numbered(folder: Path, name: str, code: str) -> Path:
     """Write the cell to a numbered file in `folder` and run nothing; return that file.
 
     Raises WorkbookError if it cannot be written.
     """
     try:
-        return _numbered(folder, name, saved_text(name, code).encode())
+        return _write_numbered(folder, name, saved_text(name, code).encode())
     except OSError as error:
         raise WorkbookError(f"The attempt could not be saved: {error}. Nothing changed.") from None
 
@@ -105,7 +105,7 @@ def _writable(code: str) -> str:
     return plain.encode("utf-8", "backslashreplace").decode("utf-8")
 
 
-def _numbered(folder: Path, name: str, data: bytes) -> Path:
+def _write_numbered(folder: Path, name: str, data: bytes) -> Path:
     """The file of the attempt with this content: an earlier one, or one with the next number.
 
     A kernel claims a number by creating its file, which only one of two kernels can do.
@@ -133,12 +133,12 @@ def _numbered(folder: Path, name: str, data: bytes) -> Path:
 
 def earlier(folder: Path, name: str) -> dict[int, Path]:
     """The numbered attempts at `name` in this folder."""
-    _take_over(folder, name)
-    found = [(path.name.split(".")[1], path) for path in folder.glob(f"{name}.*.py")]
-    return {int(number): path for number, path in sorted(found) if number.isdecimal()}
+    _copy_former_attempts(folder, name)
+    numbered = [(path.name.split(".")[1], path) for path in folder.glob(f"{name}.*.py")]
+    return {int(number): path for number, path in sorted(numbered) if number.isdecimal()}
 
 
-def _take_over(folder: Path, name: str) -> None:
+def _copy_former_attempts(folder: Path, name: str) -> None:
     """Copy what the edition before saved here of the exercise under its former name, once."""
     former = FORMER_NAMES.get(name)
     if former is None or next(folder.glob(f"{name}.*"), None):
@@ -152,8 +152,12 @@ def _take_over(folder: Path, name: str) -> None:
 
 def all_attempts(name: str) -> list[Path]:
     """All different attempts at `name` that are saved, the oldest first."""
-    folders = (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders()))
-    return [path for folder in folders for path in earlier(folder, name).values()]
+    return [path for folder in _folders() for path in earlier(folder, name).values()]
+
+
+def _folders() -> list[Path]:
+    """The folder for attempts, then the temporary ones of all kernels."""
+    return [FOLDER.absolute(), *(path / "exercises" for path in temporary_folders())]
 
 
 def latest_attempt(name: str) -> Path | None:
@@ -162,12 +166,12 @@ def latest_attempt(name: str) -> Path | None:
     If the latest comes from another kernel, this kernel's own; not if it was changed in an editor.
     """
     folder = FOLDER.absolute()
-    _take_over(folder, name)
-    path, own = folder / f"{name}.py", OWN.get(name)
+    _copy_former_attempts(folder, name)
+    path, own = folder / f"{name}.py", OWN_ATTEMPTS.get(name)
     with contextlib.suppress(OSError):
         if own and own.parent == folder and own.read_bytes() != (latest := path.read_bytes()):
-            others = earlier(folder, name).values()
-            return own if any(other.read_bytes() == latest for other in others) else path
+            saved = earlier(folder, name).values()
+            return own if any(attempt.read_bytes() == latest for attempt in saved) else path
     return path if path.exists() else None
 
 
@@ -188,8 +192,8 @@ def latest_passed(name: str) -> Path | None:
     This kernel's own comes before another's.
     """
     passed: dict[tuple[int, Path], Path] = {}
-    for folder in (FOLDER.absolute(), *(made / "exercises" for made in temporary_folders())):
-        passed |= passed_in(folder, name)
+    for folder in _folders():
+        passed |= passed_attempts(folder, name)
     own = OWN_NOTES.get(name)
     return next(
         (attempt for (_, note), attempt in passed.items() if note == own),
@@ -197,9 +201,9 @@ def latest_passed(name: str) -> Path | None:
     )
 
 
-def passed_in(folder: Path, name: str) -> dict[tuple[int, Path], Path]:
+def passed_attempts(folder: Path, name: str) -> dict[tuple[int, Path], Path]:
     """The attempts in this folder that have passed, each by the time of its note and the note."""
-    _take_over(folder, name)
+    _copy_former_attempts(folder, name)
     passed = {}
     for note in (*folder.glob(f"{name}.solved"), *folder.glob(f"{name}.*.solved")):
         with contextlib.suppress(OSError, UnicodeDecodeError):

@@ -13,13 +13,13 @@ from manyranks.network.emulated_work import EmulatedWork
 from manyranks.recording.dispatch_mode import Recorder, record_threads
 
 FROM_PYTHON = "distributed_c10d.py"  # operations that DDP's reducer starts are DDP's to wait for
-KEPT: list[dist.Work] = []  # gloo may drop a send or receive whose Work is not kept
+UNWAITED_WORKS: list[dist.Work] = []  # gloo may drop a send or receive whose Work is not kept
 MAX_MESSAGES = 100  # sends and receives of a rank in one call: far more than any task needs
-UNWAITED = (
+UNWAITED_ADVICE = (
     "An operation may end later than the function that started it. Which line waits for the ones "
     "that yours has started?"
 )
-WAITING = ("wait", "synchronize", "get_future", "is_completed")
+WAIT_METHODS = ("wait", "synchronize", "get_future", "is_completed")
 
 
 class CallRecorder(Recorder):
@@ -29,42 +29,42 @@ class CallRecorder(Recorder):
     its row, `under_way` is the number of earlier operations that were not waited for yet.
     """
 
-    def __init__(self, called: Callable[[], str]) -> None:
+    def __init__(self, describe_call: Callable[[], str]) -> None:
         super().__init__([])
-        self.called = called
-        self.started: list[tuple[dict, dist.Work | None]] = []  # None: it was waited for
+        self.describe_call = describe_call
+        self.works: list[tuple[dict, dist.Work | None]] = []  # None: it was waited for
         self.threads = record_threads(self.rows)
 
     def __enter__(self) -> "CallRecorder":
         self.threads.__enter__()
-        self.methods = [
+        self.wait_methods = [
             (kind, name, getattr(kind, name))
             for kind in (dist.Work, EmulatedWork)
-            for name in WAITING
+            for name in WAIT_METHODS
             if name in vars(kind)
         ]
-        for kind, name, method in self.methods:
-            setattr(kind, name, self.noting(name, method))
+        for kind, name, method in self.wait_methods:
+            setattr(kind, name, self.wrap_wait(name, method))
         return super().__enter__()
 
     def __exit__(self, *error: Any) -> None:
         super().__exit__(*error)
-        for kind, name, method in self.methods:
+        for kind, name, method in self.wait_methods:
             setattr(kind, name, method)
         self.threads.__exit__(None, None, None)
-        KEPT.extend(work for _, work in self.started if work is not None)
+        UNWAITED_WORKS.extend(work for _, work in self.works if work is not None)
 
-    def noting(self, name: str, method: Any) -> Any:
+    def wrap_wait(self, name: str, method: Any) -> Any:
         """Wrap a method so that it notes the wait; a poll counts once it returns True."""
 
-        def asked(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
+        def wrapper(work: dist.Work, *args: Any, **kwargs: Any) -> Any:
             answer = method(work, *args, **kwargs)
             if name != "is_completed" or answer:
                 # No longer kept, because a Work of gloo keeps the tensors that it has filled.
-                self.started = [(row, None if one is work else one) for row, one in self.started]
+                self.works = [(row, None if item is work else item) for row, item in self.works]
             return answer
 
-        return asked
+        return wrapper
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run the operator; keep the Work of one that was called from Python."""
@@ -74,42 +74,46 @@ class CallRecorder(Recorder):
         result = super().__torch_dispatch__(func, types, args, kwargs)
         if len(self.rows) > before and called_from_python():
             returned = result if isinstance(result, tuple | list) else (result,)
-            for one in returned:
-                if isinstance(one, torch.ScriptObject):
-                    self.rows[-1]["under_way"] = len(self.unwaited)
-                    self.started.append((self.rows[-1], dist.Work.unbox(one)))
+            for value in returned:
+                if isinstance(value, torch.ScriptObject):
+                    self.rows[-1]["under_way"] = len(self.pending)
+                    self.works.append((self.rows[-1], dist.Work.unbox(value)))
         return result
 
     def refuse_message(self, group: dist.ProcessGroup, peer: int) -> None:
-        """Raise NotYet for a rank that does not exist, which crashes gloo, and for a flood."""
+        """Raise CheckFailed for a rank that does not exist, which crashes gloo, and for a flood."""
         if peer not in range(group.size()):
             actual = f"rank {group.rank()} sends to rank {peer}, or receives from it"
             look = "Which rank comes after the last one, and which before rank 0?"
-            raise CheckFailed(self.called(), actual, f"one of ranks 0 to {group.size() - 1}", look)
+            raise CheckFailed(
+                self.describe_call(), actual, f"one of ranks 0 to {group.size() - 1}", look
+            )
         if sum(row["op"] in ("send", "recv") for row in self.rows) == MAX_MESSAGES:
             actual, look = (
                 f"more than {MAX_MESSAGES} messages",
                 "Which numbers can be sent together?",
             )
-            raise CheckFailed(self.called(), actual, "no more messages than the task allows", look)
+            raise CheckFailed(
+                self.describe_call(), actual, "no more messages than the task allows", look
+            )
 
     @property
-    def unwaited(self) -> list[dict]:
+    def pending(self) -> list[dict]:
         """The operations that were not waited for."""
-        return [row for row, work in self.started if work is not None]
+        return [row for row, work in self.works if work is not None]
 
-    def refuse_unwaited(self, rank: int) -> None:
-        """Raise NotYet for "2 of 5 operations (all_reduce in line 7)" that are still running."""
-        if not self.unwaited:
+    def refuse_pending(self, rank: int) -> None:
+        """Raise CheckFailed for "2 of 5 operations (all_reduce in line 7)" still running."""
+        if not self.pending:
             return
-        lines = {f"{row['op']} in line {row['line'].rpartition(':')[2]}" for row in self.unwaited}
-        total = len(self.started)
+        lines = {f"{row['op']} in line {row['line'].rpartition(':')[2]}" for row in self.pending}
+        total = len(self.works)
         raise CheckFailed(
-            self.called(),
-            f"on rank {rank}, {len(self.unwaited)} of {total} operation{'s' * (total > 1)} "
+            self.describe_call(),
+            f"on rank {rank}, {len(self.pending)} of {total} operation{'s' * (total > 1)} "
             f"({', '.join(sorted(lines)[:3])}) still at work when your function returned",
             "no operation is still running when the function returns",
-            UNWAITED,
+            UNWAITED_ADVICE,
         )
 
 

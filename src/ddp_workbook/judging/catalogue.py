@@ -6,7 +6,7 @@ from types import ModuleType
 
 from ddp_workbook.judging import source
 from ddp_workbook.judging.attempts import FORMER_NAMES
-from ddp_workbook.judging.check import DistributedCheck, load, module_of
+from ddp_workbook.judging.check import DistributedCheck, exercise_module, load
 from manyranks.errors import WorkbookError
 
 # page, by what follows its number -> its exercises, in the order of the pages
@@ -67,7 +67,7 @@ class Exercise:
     @cached_property
     def module(self) -> ModuleType:
         """The exercise's file, imported."""
-        return module_of(self.name)
+        return exercise_module(self.name)
 
     @cached_property
     def stub(self) -> str:
@@ -92,7 +92,7 @@ class Exercise:
 
 def names() -> list[str]:
     """All exercises, in the order of the notebooks."""
-    return [name for listed in CHAPTERS.values() for name in listed]
+    return [name for exercises in CHAPTERS.values() for name in exercises]
 
 
 def find(name: str) -> Exercise:
@@ -112,5 +112,5 @@ def of_chapter(stem: str) -> list[str]:
 def _unknown(what: str, name: str, known: list[str]) -> str:
     now = {former: name for name, former in FORMER_NAMES.items()}
     near = [now[name]] if name in now else difflib.get_close_matches(str(name), known, 1)
-    meant = f" Did you mean {near[0]}?" if near else ""
-    return f"There is no {what} called {str(name)!r}.{meant}\nThere are: {', '.join(known)}."
+    suggestion = f" Did you mean {near[0]}?" if near else ""
+    return f"There is no {what} called {str(name)!r}.{suggestion}\nThere are: {', '.join(known)}."

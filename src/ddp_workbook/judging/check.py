@@ -1,4 +1,4 @@
-"""How an exercise's file describes its check: calls, what is looked at, and a table of mistakes.
+"""How an exercise's file describes its check: calls, comparisons, and a table of mistakes.
 
 The functions of a check take `(case)` or `(case, rank)`, as their parameters say. A case is one
 call of the reader's function on all ranks; by default it is a list with the argument of each rank.
@@ -51,7 +51,7 @@ class Observation:
     communication: list[dict] = field(
         default_factory=list
     )  # rows of `record_collectives`, without rank
-    changed: list[str] = field(default_factory=list)  # names of changed arguments
+    changed_arguments: list[str] = field(default_factory=list)  # names of changed arguments
     overwritten: bool = False  # its result had changed by the time of the last call
     nondeterministic: bool = False  # it used an order, or a buffer, that may differ the next time
     all_ranks: list["Observation"] = field(
@@ -61,7 +61,7 @@ class Observation:
         default_factory=list, repr=False
     )  # this rank and case, other calls
     solution: "Observation | None" = field(default=None, repr=False)  # the solution, here and now
-    value: Any = None  # what the look compares
+    value: Any = None  # what is compared
     expected: Any = None  # what it must be
 
     @property
@@ -103,8 +103,8 @@ class Edit:
         for old, new in self.changes:
             if old is None:
                 head = re.search(r"\A.*^def .*?\n    \"\"\".*?\"\"\"\n", cell, re.M | re.S)
-                kept = head[0] if head else ""
-                cell = kept + indent(dedent(new).strip("\n"), "    ") + "\n"
+                head_text = head[0] if head else ""
+                cell = head_text + indent(dedent(new).strip("\n"), "    ") + "\n"
                 continue
             if (count := cell.count(old)) != 1:
                 where = f"is there {count} times" if count else "is not in the solution"
@@ -174,7 +174,7 @@ class Comparison:
     timing_dependent: bool = False  # threads may win the race in one call and lose it in the next
 
 
-def ask_nothing() -> None:
+def no_solution() -> None:
     """In the place of a solution that is not loaded."""
 
 
@@ -197,22 +197,22 @@ class DistributedCheck:
     sizes: tuple[int, ...] = (1, 2, 3, 4)
     max_collectives: int | None = None  # collectives of each rank in a call
     collectives_hint: str = "Each collective costs a round trip. Which of them is not needed?"
-    unchanged: str = ""  # where to look if an argument is changed; "" if it may be
+    unchanged_hint: str = ""  # where to look if an argument is changed; "" if it may be
     errors: Mapping[str, str] = field(default_factory=dict)  # part of a message -> where to look
     group: bool = True
     network: str | None = None  # that the ranks communicate on, unless each has a GPU
     may_seed: bool = False  # the function may change the seed of torch
     pairs: int = 40  # of mistakes that are tried together; fewer if each of them takes long
-    function: Callable = field(default=ask_nothing, init=False)  # the solution; see `load`
+    function: Callable = field(default=no_solution, init=False)  # the solution; see `load`
 
     def __post_init__(self):
-        when = {words: one for words, one in self.mistakes.items() if isinstance(one, Pattern)}
+        patterns = {words: p for words, p in self.mistakes.items() if isinstance(p, Pattern)}
         self.comparisons = self.comparisons or [Comparison(expected=self.expected, hint=self.hint)]
-        if when and len(self.comparisons) > 1:
-            raise ValueError(f"a Pattern belongs to one of the looks: {[*when]}")
-        if when:
+        if patterns and len(self.comparisons) > 1:
+            raise ValueError(f"a Pattern belongs to one of the looks: {[*patterns]}")
+        if patterns:
             self.comparisons = [
-                replace(self.comparisons[0], mistakes={**self.comparisons[0].mistakes, **when})
+                replace(self.comparisons[0], mistakes={**self.comparisons[0].mistakes, **patterns})
             ]
 
     @property
@@ -230,23 +230,25 @@ class DistributedCheck:
         if callable(self.call_text):
             return resolve(self.call_text, case, part)
         arguments = self.arguments(case, rank) if "{make_args}" in self.call_text else ()
-        given = ", ".join(map(in_words, arguments))
+        arguments_text = ", ".join(map(in_words, arguments))
         return self.call_text.format(
-            name=self.name, case=in_words(case), make_args=given, part=part
+            name=self.name, case=in_words(case), make_args=arguments_text, part=part
         )
 
     @property
     def edits(self) -> list[tuple[str, Edit]]:
         """The mistakes that are edits of the solution, in order, each with its words."""
-        listed = {
-            words: one if isinstance(one, list) else [one] for words, one in self.mistakes.items()
-        }
-        return [(words, e) for words, many in listed.items() for e in many if isinstance(e, Edit)]
+        return [
+            (words, edit)
+            for words, mistake in self.mistakes.items()
+            for edit in (mistake if isinstance(mistake, list) else [mistake])
+            if isinstance(edit, Edit)
+        ]
 
     @property
     def needs_solution(self) -> bool:
-        """Whether a look compares with what the solution gives."""
-        return any(look.expected is SOLUTION for look in self.comparisons)
+        """Whether a comparison is with what the solution gives."""
+        return any(comparison.expected is SOLUTION for comparison in self.comparisons)
 
     def cases_of(self, size: int) -> list:
         """The calls at this world size, in order."""
@@ -292,14 +294,14 @@ class SingleProcessCheck(DistributedCheck):
         return tuple(resolve(self.make_args, case, rank))
 
 
-def module_of(name: str) -> ModuleType:
+def exercise_module(name: str) -> ModuleType:
     """The exercise's file, imported."""
     return import_module(f"ddp_workbook.exercises.{source.path_of(name).parent.name}.{name}")
 
 
 def load(name: str) -> DistributedCheck:
     """The check of the exercise `name`, with its solution."""
-    module = module_of(name)
+    module = exercise_module(name)
     module.CHECK.function = getattr(module, name)
     return module.CHECK
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from ddp_workbook.judging.check import Comparison, Observation, Pattern, resolve
 
 
-def sends_of(obs: Observation) -> list[dict]:
+def send_rows(obs: Observation) -> list[dict]:
     """The messages that this rank has sent, in order."""
     return [row for row in obs.communication if row["op"] == "send"]
 
@@ -30,12 +30,12 @@ def bytes_sent(
 ) -> Comparison:
     """Whether a rank with the right `what` has sent so many bytes; one alone need not send."""
 
-    def sent(obs: Observation) -> int:
-        found = sum(row["bytes"] for row in obs.communication)
-        return resolve(expected, obs.case) if obs.size == 1 and not found else found
+    def total_bytes(obs: Observation) -> int:
+        total = sum(row["bytes"] for row in obs.communication)
+        return resolve(expected, obs.case) if obs.size == 1 and not total else total
 
     return Comparison(
-        select=sent,
+        select=total_bytes,
         expected=expected,
         hint=hint,
         actual=f"the right {what}, but rank {{rank}} sent {{value:,}} bytes",
@@ -44,12 +44,12 @@ def bytes_sent(
     )
 
 
-ALL_REDUCE_ALONE = calls_only(
+ONLY_ALL_REDUCE = calls_only(
     "all_reduce",
     required="all_reduce, and nothing else",
     hint="Which collective gives every rank the sum? No other one is needed.",
 )
-MESSAGES_ALONE = calls_only(
+ONLY_SEND_AND_RECV = calls_only(
     "send",
     "recv",
     required="sends and receives, but no collective",
@@ -60,7 +60,7 @@ MESSAGES_ALONE = calls_only(
         ),
     },
 )
-OWN_DTYPE = Comparison(  # of a case with a `dtype`
+MESSAGE_DTYPE = Comparison(  # of a case with a `dtype`
     select=lambda obs: sorted(
         {row["dtype"] for row in obs.communication} - {f"{obs.case.dtype}"[6:]}
     ),

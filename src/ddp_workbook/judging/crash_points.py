@@ -15,21 +15,21 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from ddp_workbook.judging.job_scripts import FOLDER, sweep
+from ddp_workbook.judging.job_scripts import FOLDER_PREFIX, remove_stale_folders
 
 NOBODY = 65534  # a user who may write nowhere
 
 
 @contextlib.contextmanager
-def own_folder() -> Iterator[Path]:
+def temporary_target() -> Iterator[Path]:
     """A temporary folder; one whose process was killed is removed by the next."""
-    sweep()
-    with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as folder:
+    remove_stale_folders()
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDER_PREFIX}{os.getpid()}-") as folder:
         Path(folder).chmod(0o755)
         yield Path(folder, "saved").absolute()
 
 
-def read(path: Path) -> bytes | None:
+def read_if_present(path: Path) -> bytes | None:
     """What a kill would leave in the file; None without a file."""
     try:
         return path.read_bytes()
@@ -39,26 +39,28 @@ def read(path: Path) -> bytes | None:
 
 def inodes(folder: Path) -> dict[int, Path]:
     """All files in a folder and in those below it, by their numbers on the disk."""
-    found: dict[int, Path] = {}
+    paths: dict[int, Path] = {}
     with contextlib.suppress(OSError):
-        for one in os.scandir(folder):
-            inner = one.is_dir(follow_symlinks=False)
-            found |= inodes(Path(one.path)) if inner else {one.inode(): Path(one.path)}
-    return found
+        for entry in os.scandir(folder):
+            inner = entry.is_dir(follow_symlinks=False)
+            paths |= inodes(Path(entry.path)) if inner else {entry.inode(): Path(entry.path)}
+    return paths
 
 
 class CrashPoints:
-    """What `path` held after each step; `synced` has what was told to go to the disk, by inode."""
+    """What `path` held after each step; `synced_data` has what fsync wrote, by inode."""
 
     def __init__(self, path: Path, code: Any):
         self.path, self.cell = path, getattr(code, "co_filename", "")
         self.contents: list[tuple[bytes | None, int]] = []  # each new content, after which line
-        self.others: list[dict[Path, bytes]] = []  # what stood beside it until it was first changed
-        self.synced: dict[int, bytes | None] = {}
-        self.known = inodes(path.parent)
+        self.other_files: list[
+            dict[Path, bytes]
+        ] = []  # what stood beside it until it was first changed
+        self.synced_data: dict[int, bytes | None] = {}
+        self.known_inodes = inodes(path.parent)
         self.is_inside, self.fsync_called = True, False  # whether fsync was called
         # What got the name last: its inode, what the disk had of it, what the file had.
-        self.renamed: tuple[int, bytes | None, bytes | None] = (0, None, None)
+        self.latest_rename: tuple[int, bytes | None, bytes | None] = (0, None, None)
         self.inode = self.inode_now()
 
     def inode_now(self) -> int:
@@ -71,45 +73,47 @@ class CrashPoints:
     @property
     def not_synced(self) -> str:
         """Why the data of the file was not on the disk when it got its name; "" if it was."""
-        inode, data, held = self.renamed
-        if data == held:
+        inode, data, content = self.latest_rename
+        if data == content:
             return ""
         if data is not None:
             return "and fsync came before all of its data was written"
-        if inode in self.synced:
+        if inode in self.synced_data:
             return "and fsync came after that"
-        other = self.fsync_called or self.synced
+        other = self.fsync_called or self.synced_data
         return "and the fsync was of something else" if other else "with no fsync before it"
 
-    def look(self, frame: FrameType | None, event: str, what: Any) -> None:
+    def record(self, frame: FrameType | None, event: str, what: Any) -> None:
         """Note what the folder holds: called by Python after each call."""
         if event in ("call", "c_call"):
             return
-        content, inode = read(self.path), self.inode_now()
+        content, inode = read_if_present(self.path), self.inode_now()
         if inode and inode != self.inode:
-            self.is_inside &= inode in self.known
-            self.renamed = inode, self.synced.get(inode), content
+            self.is_inside &= inode in self.known_inodes
+            self.latest_rename = inode, self.synced_data.get(inode), content
         self.inode = inode
         if not self.contents or self.contents[-1][0] != content:
             while frame and frame.f_code.co_filename != self.cell:
                 frame = frame.f_back
             self.contents.append((content, frame.f_lineno if frame else 0))
         now = inodes(self.path.parent)
-        self.known |= now
+        self.known_inodes |= now
         if len(self.contents) == 1 and len(now) > 1:
-            self.others.append({one: read(one) or b"" for one in now.values() if one != self.path})
+            self.other_files.append(
+                {file: read_if_present(file) or b"" for file in now.values() if file != self.path}
+            )
 
     @contextlib.contextmanager
     def recording(self) -> Iterator[None]:
-        """Look while these lines run."""
-        self.look(None, "", None)
+        """Record while these lines run."""
+        self.record(None, "", None)
         before = sys.getprofile()
-        sys.setprofile(self.look)
+        sys.setprofile(self.record)
         try:
             yield
         finally:
             sys.setprofile(before)
-            self.look(None, "", None)
+            self.record(None, "", None)
 
     @contextlib.contextmanager
     def recording_fsync(self, names: dict[str, Any], fails: bool = False) -> Iterator[None]:
@@ -118,27 +122,29 @@ class CrashPoints:
         def fsync(file: Any) -> None:
             number = os.fstat(file if isinstance(file, int) else file.fileno()).st_ino
             if path := inodes(self.path.parent).get(number):
-                self.synced[number] = read(path)
+                self.synced_data[number] = read_if_present(path)
             self.fsync_called = True
             if fails:
                 raise OSError(errno.EIO, os.strerror(errno.EIO))
 
         def sync() -> None:
-            self.synced |= {one: read(path) for one, path in inodes(self.path.parent).items()}
+            self.synced_data |= {
+                inode: read_if_present(path) for inode, path in inodes(self.path.parent).items()
+            }
 
         instead = {os.fsync: fsync, os.sync: sync, getattr(os, "fdatasync", None): fsync}
-        found = [
+        originals = [
             (space, name, value)
             for space in (vars(os), names)
             for name, value in space.items()
             if callable(value) and getattr(value, "__module__", "") == "posix" and value in instead
         ]
         try:
-            for space, name, value in found:
+            for space, name, value in originals:
                 space[name] = instead[value]
             yield
         finally:
-            for space, name, value in found:
+            for space, name, value in originals:
                 space[name] = value
 
 

@@ -17,112 +17,135 @@ from ddp_workbook.judging.check import (
 )
 from ddp_workbook.judging.equality import is_number, kind, values_equal
 
-NOTHING = "Does the function return its result, on every path?"
-FILLS = " A collective fills its tensors and returns None."
-ONE_HAS_IT = "After {op}, one rank alone has the result. How do the others get it?"
-TO_ONE = ("reduce", "gather")  # operations whose result only one rank receives
-ON = ("all_", "broadcast", "scatter", "send", "recv")  # what could bring it to the others
-UNDER_WAY = (
+RETURNS_NONE = "Does the function return its result, on every path?"
+FILLS_IN_PLACE = " A collective fills its tensors and returns None."
+RESULT_ON_ONE_RANK = "After {op}, one rank alone has the result. How do the others get it?"
+ROOTED_OPS = ("reduce", "gather")  # operations whose result only one rank receives
+FORWARDING_OPS = (
+    "all_",
+    "broadcast",
+    "scatter",
+    "send",
+    "recv",
+)  # what could bring it to the others
+STILL_RUNNING = (
     "An asynchronous operation may still write into its tensor until you have waited for it. Which "
     "of your lines, or of the operations that follow, use that tensor before?"
 )
-ROUNDED = (
+FLOAT32_PRECISION = (
     "This is right up to the rounding of float32, but float64 is asked for. Which dtype do these "
     "numbers have on their way?"
 )
-ANOTHER_KIND = "This is {actual}; {expected} is asked for. Which of your lines decides that?"
+WRONG_TYPE = "This is {actual}; {expected} is asked for. Which of your lines decides that?"
 
 
 def with_values(
-    look: Comparison, calls: Sequence[Sequence[Observation]]
+    comparison: Comparison, calls: Sequence[Sequence[Observation]]
 ) -> list[list[Observation]]:
-    """The calls, each with the value that this look compares and the right one."""
-    looked = [
-        [replace(obs, value=look.select(obs), expected=expected_value(look, obs)) for obs in call]
+    """The calls, each with the value that is compared and the right one."""
+    compared = [
+        [
+            replace(obs, value=comparison.select(obs), expected=expected_value(comparison, obs))
+            for obs in call
+        ]
         for call in calls
     ]
-    for call in looked:
+    for call in compared:
         for obs in call:
             obs.all_ranks = call
-    return looked
+    return compared
 
 
-def expected_value(look: Comparison, obs: Observation) -> Any:
+def expected_value(comparison: Comparison, obs: Observation) -> Any:
     """The right value of a call on a rank."""
-    if look.expected is SOLUTION and obs.solution:
-        return look.select(obs.solution)
-    return resolve(look.expected, obs.case, obs.rank)
+    if comparison.expected is SOLUTION and obs.solution:
+        return comparison.select(obs.solution)
+    return resolve(comparison.expected, obs.case, obs.rank)
 
 
-def mismatches(look: Comparison, calls: Sequence[Sequence[Observation]]) -> list[Observation]:
-    """Every call and rank in which this look finds something wrong, in order."""
-    return [obs for call in with_values(look, calls) for obs in call if wrong(look, obs)]
+def mismatches(comparison: Comparison, calls: Sequence[Sequence[Observation]]) -> list[Observation]:
+    """Every call and rank in which this comparison finds something wrong, in order."""
+    return [
+        obs for call in with_values(comparison, calls) for obs in call if is_wrong(comparison, obs)
+    ]
 
 
 class Unusable:
-    """In the place of a value that a look cannot take from what came back."""
+    """In the place of a value that a comparison cannot take from what came back."""
 
 
-def views(check: DistributedCheck, calls: Sequence[Sequence[Observation]]) -> list[list[list[Any]]]:
-    """By look, call and rank: the value that the look compares."""
-    return [[[viewed(look, obs) for obs in call] for call in calls] for look in check.comparisons]
+def selected_values(
+    check: DistributedCheck, calls: Sequence[Sequence[Observation]]
+) -> list[list[list[Any]]]:
+    """By comparison, call and rank: the value that is compared."""
+    return [
+        [[selected_value(comparison, obs) for obs in call] for call in calls]
+        for comparison in check.comparisons
+    ]
 
 
-def viewed(look: Comparison, obs: Observation) -> Any:
-    """The value; Unusable if an earlier look must be right before this one can be made."""
+def selected_value(comparison: Comparison, obs: Observation) -> Any:
+    """The value; Unusable if an earlier comparison must be right before this one can be made."""
     with contextlib.suppress(Exception):
-        return look.select(obs)
+        return comparison.select(obs)
     return Unusable
 
 
-def alike(look: Comparison, some: Sequence[Sequence[Any]], others: Sequence[Sequence[Any]]) -> bool:
-    """Whether all values of a look are equal."""
-    pairs = zip(chain(*some), chain(*others), strict=True)
-    return all(a is b or equal(look, a, b) for a, b in pairs)
+def all_equal(
+    comparison: Comparison, actual: Sequence[Sequence[Any]], expected: Sequence[Sequence[Any]]
+) -> bool:
+    """Whether all values of a comparison are equal."""
+    pairs = zip(chain(*actual), chain(*expected), strict=True)
+    return all(a is b or equal(comparison, a, b) for a, b in pairs)
 
 
 @dataclass
 class Explanation:
-    """How far a mistake explains what was seen: which looks, and what was sent."""
+    """How far a mistake explains what was seen: in which comparisons, and what was sent."""
 
-    comparisons: list[bool]
-    sends: bool  # something was sent in the same calls
-    all: bool  # the same operations in the same order, and the same arguments were changed
+    same_values: list[bool]
+    same_senders: bool  # something was sent in the same calls
+    same_effects: bool  # the same operations in the same order, and the same arguments were changed
 
 
 def explain(
     check: DistributedCheck,
     calls: Sequence[Sequence[Observation]],
-    tried: Sequence[Sequence[Observation]],
+    edited_calls: Sequence[Sequence[Observation]],
 ) -> Explanation:
     """What was seen in these calls, beside what a mistake has given in the same ones."""
-    looks = [
-        alike(look, *both)
-        for look, *both in zip(
-            check.comparisons, views(check, calls), views(check, tried), strict=True
+    same_values = [
+        all_equal(comparison, *values)
+        for comparison, *values in zip(
+            check.comparisons,
+            selected_values(check, calls),
+            selected_values(check, edited_calls),
+            strict=True,
         )
     ]
-    pairs = [*zip(chain(*calls), chain(*tried), strict=True)]
+    pairs = [*zip(chain(*calls), chain(*edited_calls), strict=True)]
     return Explanation(
-        looks,
-        sends=all(bool(a.communication) == bool(b.communication) for a, b in pairs),
-        all=all(a.ops == b.ops and a.changed == b.changed for a, b in pairs),
+        same_values,
+        same_senders=all(bool(a.communication) == bool(b.communication) for a, b in pairs),
+        same_effects=all(
+            a.ops == b.ops and a.changed_arguments == b.changed_arguments for a, b in pairs
+        ),
     )
 
 
-def equal(look: Comparison, actual: Any, expected: Any) -> bool:
-    """Whether two values are the same to this look; False if it cannot compare them."""
+def equal(comparison: Comparison, actual: Any, expected: Any) -> bool:
+    """Whether two values are the same to this comparison; False if it cannot compare them."""
     with contextlib.suppress(Exception):
-        return bool((look.equal or values_equal)(actual, expected))
+        return bool((comparison.equal or values_equal)(actual, expected))
     return False
 
 
-def wrong(look: Comparison, obs: Observation) -> bool:
+def is_wrong(comparison: Comparison, obs: Observation) -> bool:
     """Whether this value is not the right one."""
-    return not equal(look, obs.value, obs.expected)
+    return not equal(comparison, obs.value, obs.expected)
 
 
-def wrong_parts(look: Comparison, obs: Observation) -> list[str]:
+def wrong_keys(comparison: Comparison, obs: Observation) -> list[str]:
     """The keys under which a dict differs from the right one; [] if it is not a dict."""
     value, expected = obs.value, obs.expected
     if (
@@ -131,33 +154,35 @@ def wrong_parts(look: Comparison, obs: Observation) -> list[str]:
         or list(value) != list(expected)
     ):
         return []
-    return [key for key in expected if not equal(look, value[key], expected[key])]
+    return [key for key in expected if not equal(comparison, value[key], expected[key])]
 
 
-def of_its_kind(look: Comparison, obs: Observation) -> str:
+def type_hint(comparison: Comparison, obs: Observation) -> str:
     """Where to look if the value has another type, or less precision; else ""."""
     value, expected = obs.value, obs.expected
     if value is None and expected is not None:
-        return NOTHING + FILLS * bool(obs.communication)
+        return RETURNS_NONE + (FILLS_IN_PLACE if obs.communication else "")
     if kind(value) != kind(expected) and not (is_number(value) and is_number(expected)):
-        return ANOTHER_KIND.format(actual=kind(value), expected=kind(expected))
+        return WRONG_TYPE.format(actual=kind(value), expected=kind(expected))
     rounded = has_float64(expected) and values_equal(in_float32(value), in_float32(expected))
-    return ROUNDED if rounded else ""
+    return FLOAT32_PRECISION if rounded else ""
 
 
-def on_one_rank(look: Comparison, bad: Observation) -> str:
+def one_rank_hint(comparison: Comparison, bad: Observation) -> str:
     """Where to look if the rank that others sent to has the right result, and this one has not."""
-    places = [
-        n for n, row in enumerate(bad.communication) if row["op"] in TO_ONE and not row["received"]
+    sends = [
+        n
+        for n, row in enumerate(bad.communication)
+        if row["op"] in ROOTED_OPS and not row["received"]
     ]
-    if not places or any(op.startswith(ON) for op in bad.ops[places[-1] :]):
+    if not sends or any(op.startswith(FORWARDING_OPS) for op in bad.ops[sends[-1] :]):
         return ""
     there = any(
-        row["op"] in TO_ONE and row["received"] and not wrong(look, one)
-        for one in bad.all_ranks
-        for row in one.communication
+        row["op"] in ROOTED_OPS and row["received"] and not is_wrong(comparison, other)
+        for other in bad.all_ranks
+        for row in other.communication
     )
-    return ONE_HAS_IT.format(op=bad.ops[places[-1]]) if there else ""
+    return RESULT_ON_ONE_RANK.format(op=bad.ops[sends[-1]]) if there else ""
 
 
 def has_float64(value: Any) -> bool:
@@ -172,11 +197,11 @@ def in_float32(value: Any) -> Any:
     if isinstance(value, torch.Tensor) and value.dtype == torch.float64:
         return value.float()
     if isinstance(value, dict):
-        return {key: in_float32(one) for key, one in value.items()}
+        return {key: in_float32(item) for key, item in value.items()}
     return [*map(in_float32, value)] if isinstance(value, list | tuple) else value
 
 
-def worded(words: str | Callable[[Observation], str], obs: Observation) -> str:
+def fill_words(words: str | Callable[[Observation], str], obs: Observation) -> str:
     """The words, with rank and world size filled in."""
     if callable(words):
         return words(obs)

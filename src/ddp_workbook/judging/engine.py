@@ -18,37 +18,39 @@ from ddp_workbook.judging.check import (
     Observation,
 )
 from ddp_workbook.judging.diagnosis import (
-    UNDER_WAY,
+    STILL_RUNNING,
     equal,
     explain,
+    fill_words,
     mismatches,
-    of_its_kind,
-    on_one_rank,
-    worded,
-    wrong_parts,
+    one_rank_hint,
+    type_hint,
+    wrong_keys,
 )
-from ddp_workbook.judging.on_ranks import Calls, run_calls, variants
-from ddp_workbook.judging.reasons import Reasons
+from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
+from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.values import first_difference
 from manyranks.errors import RankFailed
 
-LAUNCHES = 10  # at most, for the edited solutions of one verdict
-UNTOUCHED = "the arguments stay unchanged, because the caller still needs them"
-KEPT = (
+MAX_LAUNCHES = 10  # at most, for the edited solutions of one verdict
+ARGUMENTS_UNCHANGED = "the arguments stay unchanged, because the caller still needs them"
+KEEPS_STATE = (
     "Made first, this call is right; after the other calls it is wrong. What does your function "
     "keep from one call to the next?"
 )
-CHANCE = (
+NONDETERMINISTIC = (
     "The same call, made again, gave another result. What in your function depends on chance, or "
     "on which of the threads or ranks is faster?"
 )
-A_SET = (
+SET_ORDER = (
     "The ranks went through a set in different orders, so tensors met that differ in shape or "
     "dtype on the ranks. Which order is the same in every process?"
 )
-MEMORY = "Do the results of two calls share memory, and which line fills it again?"
-BARRIER = "What does the barrier add? The collective itself already waits for the other ranks."
-AN_OBJECT = (
+SHARED_MEMORY = "Do the results of two calls share memory, and which line fills it again?"
+NEEDLESS_BARRIER = (
+    "What does the barrier add? The collective itself already waits for the other ranks."
+)
+OBJECT_COLLECTIVE = (
     "An object collective is two: the lengths go first, then the objects as bytes. Which tensor "
     "could hold your values?"
 )
@@ -57,7 +59,7 @@ AN_OBJECT = (
 def examine_calls(
     check: DistributedCheck, attempt: Attempt, sizes: Sequence[int] | None = None
 ) -> str:
-    """Return what the attempt has proved. Raises NotYet, and what `launch` raises.
+    """Return what the attempt has proved. Raises CheckFailed, and what `launch` raises.
 
     The largest world size comes first, because mistakes look alike in small ones; then the others
     run in parallel, because ranks mostly wait. Of those that are wrong, the largest is told.
@@ -65,7 +67,7 @@ def examine_calls(
     largest, *others = sorted(sizes or check.sizes, reverse=True) or [0]
     examine_size(check, attempt, largest)
     interrupt = threading.Event()
-    copies = {size: replace(attempt, cancelled=interrupt) for size in others}
+    copies = {size: replace(attempt, interrupt=interrupt) for size in others}
     with ThreadPoolExecutor(len(others) or 1) as pool:
         tasks = {size: pool.submit(examine_size, check, copies[size], size) for size in others}
         try:
@@ -74,13 +76,13 @@ def examine_calls(
             interrupt.set()  # either all have ended by now, or a KeyboardInterrupt is on its way
     for size, task in tasks.items():
         if error := task.exception():
-            vars(attempt).update(vars(copies[size]), cancelled=attempt.cancelled)
+            vars(attempt).update(vars(copies[size]), interrupt=attempt.interrupt)
             raise error
     return check.on_pass
 
 
 def examine_size(check: DistributedCheck, attempt: Attempt, size: int) -> None:
-    """Raise NotYet if the attempt is wrong at this world size.
+    """Raise CheckFailed if the attempt is wrong at this world size.
 
     If a call raises or hangs after others, the first call is also made alone.
     """
@@ -94,8 +96,8 @@ def examine_size(check: DistributedCheck, attempt: Attempt, size: int) -> None:
             first = run_calls(check, replace(attempt), size, only=(0, None))
             if problem := first_problem(check, attempt, size, first):
                 raise problem from None
-            attempt.first_was_right = True
-            attempt.later = check.describe_call(check.cases_of(size)[int(number)], 0)
+            attempt.first_call_right = True
+            attempt.later_call = check.describe_call(check.cases_of(size)[int(number)], 0)
             raise
     if problem := first_problem(check, attempt, size, calls):
         raise problem
@@ -104,18 +106,18 @@ def examine_size(check: DistributedCheck, attempt: Attempt, size: int) -> None:
 def first_problem(
     check: DistributedCheck, attempt: Attempt, size: int, calls: Calls
 ) -> CheckFailed | None:
-    """What the first look that finds something wrong says; then what a right call may not do."""
-    for look in check.comparisons:
-        if bad := mismatches(look, calls):
-            words = where_to_look(check, attempt, size, look, bad[0], calls)
+    """What the first comparison that fails says; then what a right call may not do."""
+    for comparison in check.comparisons:
+        if bad := mismatches(comparison, calls):
+            words = where_to_look(check, attempt, size, comparison, bad[0], calls)
             before = calls[: bad[0].call]  # are there such calls, and is each of them right?
             right_so_far = before and not any(
-                mismatches(each, before) for each in check.comparisons
+                mismatches(other, before) for other in check.comparisons
             )
-            return failure_report(check, look, bad[0], words, bool(right_so_far))
+            return failure_report(check, comparison, bad[0], words, bool(right_so_far))
     for call in calls:
         for obs in call:
-            if rows := not_allowed(check, obs):
+            if rows := forbidden_effect(check, obs):
                 return CheckFailed(check.describe_call(obs.case, obs.rank), *rows)
     return None
 
@@ -124,57 +126,65 @@ def where_to_look(
     check: DistributedCheck,
     attempt: Attempt,
     size: int,
-    look: Comparison,
+    comparison: Comparison,
     bad: Observation,
     calls: Calls,
 ) -> str:
-    """The words for what went wrong first: of a known mistake, or of its kind, or the look's own.
+    """The words for what went wrong first: of a known mistake, of its kind, or the comparison's.
 
     A mistake that explains everything comes first, then whether the call is right by itself, then
-    two mistakes at once, then what the look's own table says, then mistakes that explain a part.
+    two mistakes at once, then what the comparison's table says, then mistakes that explain a part.
     """
-    run = partial(variants, check, replace(attempt), size, launches=LAUNCHES)
-    reasons = Reasons(check, look, bad, calls, run)
-    kind = of_its_kind(look, bad)
+    run = partial(run_variants, check, replace(attempt), size, launches=MAX_LAUNCHES)
+    reasons = Reasons(check, comparison, bad, calls, run)
+    kind = type_hint(comparison, bad)
     return (
-        reasons.single()
+        reasons.best(Extent.ALL_VALUES)
         or set_order_hint(bad)
         or (
             ""
-            if look.timing_dependent
-            else state_or_chance_hint(check, attempt, size, look, bad, calls)
+            if comparison.timing_dependent
+            else state_or_chance_hint(check, attempt, size, comparison, bad, calls)
         )
-        or ("" if kind else reasons.pair())
-        or reasons.condition()
-        or on_one_rank(look, bad)
-        or reasons.of_this_comparison()
+        or ("" if kind else reasons.two_edits())
+        or pattern_hint(comparison, bad)
+        or one_rank_hint(comparison, bad)
+        or reasons.best(Extent.FAILING_CALL)
         or kind
         or ("" if check.network else overlapping_collective_hint(bad))  # there calls shall overlap
-        or worded(look.hint, bad)
+        or fill_words(comparison.hint, bad)
     )
 
 
 def overlapping_collective_hint(bad: Observation) -> str:
     """What to say if a collective has started before an earlier operation was waited for."""
     collectives = [row for row in bad.communication if row["op"] not in ("send", "recv")]
-    return UNDER_WAY if any(row.get("under_way") for row in collectives) else ""
+    return STILL_RUNNING if any(row.get("under_way") for row in collectives) else ""
+
+
+def pattern_hint(comparison: Comparison, bad: Observation) -> str:
+    """The words of the first pattern in the comparison's table that matches; "" if none does."""
+    for words, pattern in comparison.mistakes.items():
+        if pattern.matches(bad):  # a later pattern may rely on those before it
+            return fill_words(words, bad)
+    return ""
 
 
 def set_order_hint(bad: Observation) -> str:
     """What to say if the ranks have gone through a set, and sent in different orders; else ""."""
-    sent = [
+    messages = [
         [(row["op"], row["shape"], row["dtype"]) for row in obs.communication]
         for obs in bad.all_ranks
     ]
     by_chance = any(obs.nondeterministic for obs in bad.all_ranks)
-    return A_SET if by_chance and any(rows != sent[0] for rows in sent) else ""
+    return SET_ORDER if by_chance and any(rows != messages[0] for rows in messages) else ""
 
 
 def state_or_chance_hint(
     check: DistributedCheck,
     attempt: Attempt,
     size: int,
-    look: Comparison,
+    comparison: Comparison,
     bad: Observation,
     calls: Calls,
 ) -> str:
@@ -190,37 +200,42 @@ def state_or_chance_hint(
         alone = run_calls(check, replace(attempt), size, only=(bad.call, rank))
         for obs in alone[0]:
             obs.repeats = [before for before in bad.all_ranks if before.rank == obs.rank]
-        if mismatches(look, alone):
+        if mismatches(comparison, alone):
             return ""
         if any(
             obs.nondeterministic for series in (calls, alone) for call in series for obs in call
         ):
-            return CHANCE
+            return NONDETERMINISTIC
         again = explain(check, calls, run_calls(check, replace(attempt), size))
-        return KEPT if all(again.comparisons) and again.all else CHANCE
+        return KEEPS_STATE if all(again.same_values) and again.same_effects else NONDETERMINISTIC
     return ""
 
 
 def failure_report(
-    check: DistributedCheck, look: Comparison, obs: Observation, where_to_look: str, later: bool
+    check: DistributedCheck,
+    comparison: Comparison,
+    obs: Observation,
+    where_to_look: str,
+    later: bool,
 ) -> CheckFailed:
     """The four sentences: called, came back, required, where to look; `later`: other calls came
     before this one, and were right.
     """
-    part = next(iter(wrong_parts(look, obs)), "")
+    part = next(iter(wrong_keys(comparison, obs)), "")
     called = check.describe_call(obs.case, obs.rank, part)
     if later:
         called += f"\n(call {obs.call + 1}; the results before it were right)"
     actual, required = (
-        fill_template(look, obs, words, part) for words in (look.actual, look.required)
+        fill_template(comparison, obs, words, part)
+        for words in (comparison.actual, comparison.required)
     )
     if actual == required:  # the digits or elements that are shown agree
-        place, here, there = first_difference(obs.value, obs.expected, partial(equal, look))
+        place, here, there = first_difference(obs.value, obs.expected, partial(equal, comparison))
         actual, required = f"{actual}\n{place}: {here!r}", f"{required}\n{place}: {there!r}"
     return CheckFailed(called, actual, required, where_to_look)
 
 
-def fill_template(look: Comparison, obs: Observation, template: Any, part: str) -> str:
+def fill_template(comparison: Comparison, obs: Observation, template: Any, part: str) -> str:
     """The words of a template, or of a function that takes what was seen.
 
     Only the first wrong part of a dict is shown.
@@ -229,13 +244,13 @@ def fill_template(look: Comparison, obs: Observation, template: Any, part: str) 
         return template(obs)
     everyone = obs.all_ranks
     alike = len(everyone) > 1 and all(
-        equal(look, other.expected, obs.expected) for other in everyone
+        equal(comparison, other.expected, obs.expected) for other in everyone
     )
-    all_came = alike and all(equal(look, other.value, obs.value) for other in everyone)
+    all_came = alike and all(equal(comparison, other.value, obs.value) for other in everyone)
     on = f"on rank {obs.rank}" if len(everyone) > 1 else ""
     return template.format(
-        value=look.show(obs.value[part] if part else obs.value),
-        expected=look.show(obs.expected[part] if part else obs.expected),
+        value=comparison.show(obs.value[part] if part else obs.value),
+        expected=comparison.show(obs.expected[part] if part else obs.expected),
         where="on every rank" if all_came else on,
         there="on every rank" if alike else on,
         rank=obs.rank,
@@ -244,21 +259,25 @@ def fill_template(look: Comparison, obs: Observation, template: Any, part: str) 
     ).strip()
 
 
-def not_allowed(check: DistributedCheck, obs: Observation) -> tuple[str, str, str] | None:
+def forbidden_effect(check: DistributedCheck, obs: Observation) -> tuple[str, str, str] | None:
     """What came back, is required and where to look, if a right result was come by wrongly.
 
     An argument has changed, a later call has changed the result, or it took too many collectives.
     """
     where = f" on rank {obs.rank}" if check.group else ""
-    if obs.changed:
+    if obs.changed_arguments:
         return (
-            f"your function changed {' and '.join(obs.changed)}{where}",
-            UNTOUCHED,
-            check.unchanged,
+            f"your function changed {' and '.join(obs.changed_arguments)}{where}",
+            ARGUMENTS_UNCHANGED,
+            check.unchanged_hint,
         )
     if obs.overwritten:
         actual = f"the right result{where}, which a later call has changed"
-        return actual, "the result of a call stays the same, whatever is called later", MEMORY
+        return (
+            actual,
+            "the result of a call stays the same, whatever is called later",
+            SHARED_MEMORY,
+        )
     ops = [op for op in obs.ops if op not in ("send", "recv")]
     if check.max_collectives is None or len(ops) <= check.max_collectives:
         return None
@@ -268,6 +287,12 @@ def not_allowed(check: DistributedCheck, obs: Observation) -> tuple[str, str, st
         a["line"] == b["line"] and (a["dtype"], b["dtype"]) == ("int64", "uint8")
         for a, b in pairwise(obs.communication)
     )
-    look = AN_OBJECT if objects else BARRIER if "barrier" in counts else check.collectives_hint
-    most = f"at most {check.max_collectives} collective{'s' * (check.max_collectives != 1)}"
-    return f"the right result, after {each} on rank {obs.rank}", most, look
+    look = (
+        OBJECT_COLLECTIVE
+        if objects
+        else NEEDLESS_BARRIER
+        if "barrier" in counts
+        else check.collectives_hint
+    )
+    at_most = f"at most {check.max_collectives} collective{'s' * (check.max_collectives != 1)}"
+    return f"the right result, after {each} on rank {obs.rank}", at_most, look

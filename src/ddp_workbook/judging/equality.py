@@ -34,8 +34,8 @@ def values_equal(actual: Any, expected: Any) -> bool:
         same_keys = isinstance(actual, Mapping) and list(actual) == list(expected)
         return same_keys and all(values_equal(actual[key], expected[key]) for key in expected)
     if isinstance(expected, Sequence):
-        listed = isinstance(actual, list | tuple) and len(actual) == len(expected)
-        return listed and all(map(values_equal, actual, expected))
+        same_length = isinstance(actual, list | tuple) and len(actual) == len(expected)
+        return same_length and all(map(values_equal, actual, expected))
     return bool(actual == expected)
 
 

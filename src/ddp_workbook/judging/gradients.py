@@ -13,24 +13,24 @@ from ddp_workbook.judging.values import in_words
 Gradients = dict[str, Any]  # by parameter: its gradient; None for no gradient
 
 
-def held(model: nn.Module, call: int, rank: int) -> Gradients:
+def make_gradients(model: nn.Module, call: int, rank: int) -> Gradients:
     """What `rank` holds before a call: tenths of both signs, different in each call and rank."""
     random = torch.Generator().manual_seed(10 * call + rank)
     return {
-        name: torch.randint(-99, 99, one.shape, generator=random).to(one.dtype) / 10
-        for name, one in model.named_parameters()
+        name: torch.randint(-99, 99, parameter.shape, generator=random).to(parameter.dtype) / 10
+        for name, parameter in model.named_parameters()
     }
 
 
-def mean(held: Sequence[Gradients]) -> Gradients:
+def mean(gradients: Sequence[Gradients]) -> Gradients:
     """The mean over the ranks."""
     return {
-        name: None if one is None else sum(own[name] for own in held) / len(held)
-        for name, one in held[0].items()
+        name: None if gradient is None else sum(own[name] for own in gradients) / len(gradients)
+        for name, gradient in gradients[0].items()
     }
 
 
-def give(model: nn.Module, gradients: Gradients, rank: int) -> None:
+def set_gradients(model: nn.Module, gradients: Gradients, rank: int) -> None:
     """Set the gradients, as new tensors, and weights that differ between ranks."""
     RankOrderedSet.reverse_on_odd_ranks = True  # the hash of a parameter depends on the process
     for name, parameter in model.named_parameters():
@@ -40,11 +40,14 @@ def give(model: nn.Module, gradients: Gradients, rank: int) -> None:
 
 def weights_and_gradients(_: None, model: nn.Module, *rest: object) -> dict[str, dict]:
     """The weights and gradients of the model after a call."""
-    named = dict(model.named_parameters())
-    return {"weights": named, "gradients": {name: one.grad for name, one in named.items()}}
+    parameters = dict(model.named_parameters())
+    return {
+        "weights": parameters,
+        "gradients": {name: parameter.grad for name, parameter in parameters.items()},
+    }
 
 
-WEIGHTS_STAY = Comparison(
+WEIGHTS_UNCHANGED = Comparison(
     select=lambda obs: obs.actual["weights"],
     hint="Which tensors do you write into, the parameters or their gradients?",
     actual="the weight {part} is {value} {where}",
@@ -52,7 +55,9 @@ WEIGHTS_STAY = Comparison(
 )
 
 
-def where_they_held(held: Sequence[Gradients], name: str) -> str:
+def describe_gradients(gradients: Sequence[Gradients], name: str) -> str:
     """ ", where matrix.grad was [1, 2] on rank 0, ...", for the parameter in question."""
-    each = ", ".join(f"{in_words(own[name])} on rank {r}" for r, own in enumerate(held) if name)
+    each = ", ".join(
+        f"{in_words(own[name])} on rank {r}" for r, own in enumerate(gradients) if name
+    )
     return f", where {name}.grad was {each}" if name else ""

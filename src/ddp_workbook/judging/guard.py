@@ -31,29 +31,29 @@ LOOK_AT_STATE = {
 }
 
 MAX_ANSWER_BYTES = 32_000_000  # bytes of one rank's answer; far more than any exercise asks for
-PATHS = "Does every path through the function return what the docstring says?"
-WORK = (
+EVERY_PATH_RETURNS = "Does every path through the function return what the docstring says?"
+WAIT_FOR_WORK = (
     "A collective with async_op=True returns this at once, before there is a result. Which line "
     "waits for it, and which tensor then holds the result?"
 )
 
 
-def function_in(module: types.ModuleType, asked: Callable) -> Callable:
-    """The function of a cell that can be called as the one that is asked for. Raises NotYet."""
-    name = asked.__name__
-    needed = inspect.signature(asked)
+def function_in(module: types.ModuleType, solution: Callable) -> Callable:
+    """The cell's function, if it can be called as the solution is. Raises CheckFailed."""
+    name = solution.__name__
+    needed = inspect.signature(solution)
     line = f"def {name}({', '.join(needed.parameters)})"
     stands = f"{line}, as it was in the cell at first"
     function = vars(module).get(name)
     if not callable(function):
         own = [n for n, v in vars(module).items() if getattr(v, "__module__", "") == name]
-        found = f"it defines {', '.join(own) or 'no function'}"
+        actual_text = f"it defines {', '.join(own) or 'no function'}"
         if name in vars(module):
-            found = f"{name} is {in_words(function)}, which is not a function"
+            actual_text = f"{name} is {in_words(function)}, which is not a function"
         look = f"the line {line}: is it there, at the left margin?"
-        raise CheckFailed(WHOLE_CELL, found, f"a function called {name}", look)
-    if another := _another_kind(function, asked):
-        raise CheckFailed(WHOLE_CELL, f"{name} is {another[0]}", stands, another[1])
+        raise CheckFailed(WHOLE_CELL, actual_text, f"a function called {name}", look)
+    if other_kind := _kind_of_callable(function, solution):
+        raise CheckFailed(WHOLE_CELL, f"{name} is {other_kind[0]}", stands, other_kind[1])
     with contextlib.suppress(ValueError):  # a builtin without a signature: let the call tell
         has = inspect.signature(function)
         try:
@@ -65,7 +65,7 @@ def function_in(module: types.ModuleType, asked: Callable) -> Callable:
     return function
 
 
-def _another_kind(function: Callable, asked: Callable) -> tuple[str, str] | None:
+def _kind_of_callable(function: Callable, solution: Callable) -> tuple[str, str] | None:
     """What it is instead of a plain function, and where to look."""
     if isinstance(function, type):
         return "a class", "the line that begins with class, or that gives the name to a class"
@@ -74,7 +74,7 @@ def _another_kind(function: Callable, asked: Callable) -> tuple[str, str] | None
             "an async function, and calling it runs nothing",
             "the word async before def: what would await the function?",
         )
-    if inspect.isgeneratorfunction(function) and not inspect.isgeneratorfunction(asked):
+    if inspect.isgeneratorfunction(function) and not inspect.isgeneratorfunction(solution):
         return (
             "a generator, and calling it runs nothing: it contains a yield",
             "the line with yield: what should the function do instead, once it has its result?",
@@ -100,7 +100,7 @@ class State:
             if type(value) is types.FunctionType:  # isinstance would wake a deprecated name
                 self.values[f"torch.distributed.{name}"] = value
 
-    def changed(self, other: "State") -> list[str]:
+    def differences(self, other: "State") -> list[str]:
         """Names of the parts that differ."""
         return [name for name, value in self.values.items() if other.values.get(name) != value]
 
@@ -116,16 +116,16 @@ def random_state() -> dict[str, object]:
 
 
 @contextlib.contextmanager
-def state_unchanged(called: str, *, may_seed: bool) -> Iterator[None]:
-    """Raise NotYet if the state of the process has changed; `may_seed` ignores seeds."""
+def state_unchanged(call_text: str, *, may_seed: bool) -> Iterator[None]:
+    """Raise CheckFailed if the state of the process has changed; `may_seed` ignores seeds."""
     before = State(may_seed)
     yield
-    changed = before.changed(State(may_seed))
+    changed = before.differences(State(may_seed))
     if changed:
         what = changed[0]
         look = next((text for start, text in LOOK_AT_STATE.items() if what.startswith(start)), "")
         raise CheckFailed(
-            called,
+            call_text,
             f"it changed {what}, which belongs to the whole process",
             "the process stays as it was, because other code in it relies on that",
             look or f"Which line changes {what} without restoring it?",
@@ -133,8 +133,8 @@ def state_unchanged(called: str, *, may_seed: bool) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def no_exit(called: str, required: str) -> Iterator[None]:
-    """Turn `sys.exit` into NotYet: what a check calls must return."""
+def no_exit(call_text: str, required: str) -> Iterator[None]:
+    """Turn `sys.exit` into CheckFailed: what a check calls must return."""
     try:
         yield
     except SystemExit as leaving:
@@ -143,7 +143,7 @@ def no_exit(called: str, required: str) -> Iterator[None]:
         text = own[-1].line if own else f"exit({leaving.code!r})"
         where = f"your line {own[-1].lineno}: " if own else ""
         raise CheckFailed(
-            called,
+            call_text,
             f"{where}{text}\nwhich ends the whole process",
             required,
             "What should happen here instead of ending the process?",
@@ -151,7 +151,7 @@ def no_exit(called: str, required: str) -> Iterator[None]:
 
 
 def refuse_unpicklable(name: str, value: Any) -> None:
-    """Raise NotYet for an answer of the reader's own class, too large, or bound to this process.
+    """Raise CheckFailed for an answer of the reader's class, too large, or bound to this process.
 
     The kernel could not read it, or would have to run the reader's code to read it.
     """
@@ -164,13 +164,16 @@ def refuse_unpicklable(name: str, value: Any) -> None:
             f"something of more than {MAX_ANSWER_BYTES / 1e6:g} MB",
             "How large should it be?",
         )
-    except CellDefinedObject as found:
-        words, look = f"{found}, which only your cell knows", PATHS
+    except CellDefinedObject as cell_object:
+        words, look = f"{cell_object}, which only your cell knows", EVERY_PATH_RETURNS
     except RecursionError:
-        words, look = "lists within lists, nested too deeply", PATHS
+        words, look = "lists within lists, nested too deeply", EVERY_PATH_RETURNS
     except Exception as error:  # whatever pickling the reader's objects raises
         inner = _innermost(error)
-        words, look = f"{inner}, which cannot leave its process", WORK if "Work" in inner else PATHS
+        words, look = (
+            f"{inner}, which cannot leave its process",
+            WAIT_FOR_WORK if "Work" in inner else EVERY_PATH_RETURNS,
+        )
     else:
         return
     required = "a value of the kind that the docstring names"
@@ -188,8 +191,8 @@ class CellDefinedObject(Exception):
 class PickleSizer(serialization.Packer):
     """Pickles without storing anything, to find what could not be sent."""
 
-    def __init__(self, own: str):
-        self.own, self.bytes = own, 0
+    def __init__(self, module_name: str):
+        self.module_name, self.bytes = module_name, 0
         super().__init__(self, protocol=5)
 
     def write(self, data: bytes | pickle.PickleBuffer) -> None:
@@ -201,9 +204,9 @@ class PickleSizer(serialization.Packer):
     def reducer_override(self, obj: Any):
         """Called by pickle for each object except numbers, strings, lists and the like."""
         kind = obj if isinstance(obj, type) else type(obj)
-        if isinstance(obj, types.FunctionType) and obj.__module__ == self.own:
+        if isinstance(obj, types.FunctionType) and obj.__module__ == self.module_name:
             raise CellDefinedObject(f"the function {obj.__name__}")
-        if kind.__module__ == self.own:
+        if kind.__module__ == self.module_name:
             raise CellDefinedObject(
                 f"{'the' if kind is obj else 'an object of'} class {kind.__name__}"
             )

@@ -36,11 +36,11 @@ from ddp_workbook.judging.source import FOLDER
 from manyranks.diagnostics import exceptions, user_code
 from manyranks.launcher.process_group import set_up
 
-CHECK = (os.path.dirname(__file__), str(FOLDER))  # its own lines are not the reader's
-LATE = 0.03  # seconds by which some ranks are late, so that a missing wait shows
+CHECK_FOLDERS = (os.path.dirname(__file__), str(FOLDER))  # its own lines are not the reader's
+LATE_S = 0.03  # seconds by which some ranks are late, so that a missing wait shows
 SEED = 20_000  # of a rank's random numbers; no check uses it or one near it
-MEETINGS = count()  # of this rank with the others
-Only = (
+BARRIER_NUMBERS = count()  # of the barriers of this rank
+OnlyCall = (
     tuple[int, int | None] | None
 )  # a call's number and, for `SingleProcessCheck`, perhaps its rank
 # By call, and each time that it is made here: the fields of an `Observation`
@@ -50,7 +50,7 @@ Records = list[list[dict]]
 class InRank:
     """A worker: makes the calls of an exercise's check with the functions of some cells, in turn.
 
-    First `solution` makes all calls; then the cells `edited`, last the attempt in the file `path`
+    First `solution` makes all calls; then the cells `variants`, last the attempt in the file `path`
     make them, or the only one that is named. "" and None stand for no cell. The attempt writes to
     the file `progress` when it makes a call after the first one.
     """
@@ -60,50 +60,50 @@ class InRank:
         name: str,
         size: int,
         solution: str = "",
-        edited: Sequence[str] = (),
+        variants: Sequence[str] = (),
         path: Path | None = None,
-        only: Only = None,
+        only: OnlyCall = None,
         progress: str = "",
     ):
-        self.name, self.size, self.solution, self.edited = name, size, solution, edited
+        self.name, self.size, self.solution, self.variants = name, size, solution, variants
         self.path, self.only, self.progress = path and str(path), only, progress
-        user_code.hide(*CHECK)  # from the reports, which this process makes
+        user_code.hide(*CHECK_FOLDERS)  # from the reports, which this process makes
 
     def __call__(self) -> list[Records | None]:
         """By cell, what was seen in each call; None if it raised here."""
         check = load(self.name)
         self.prepare(check.group)
         attempt = GuardedFunction(check, self.path) if self.path else None
-        seen: list[Records | None] = []
-        cells = [(text, self.only) for text in self.edited]
-        for text, only in [(self.solution, None)] * bool(self.solution) + cells:
-            seen.append(None)
+        records: list[Records | None] = []
+        cells = [(text, self.only) for text in self.variants]
+        for text, only in [(self.solution, None), *cells] if self.solution else cells:
+            records.append(None)
             with contextlib.suppress(Exception):
-                seen[-1] = self.make_calls(check, load_function(text, self.name), only)
+                records[-1] = self.make_calls(check, load_function(text, self.name), only)
             reported_barrier() if check.group else None
         if attempt:
-            seen.append(self.make_calls(check, attempt, self.only, pauses=True))
-            refuse_unpicklable(self.name, seen[-1])
-        return seen
+            records.append(self.make_calls(check, attempt, self.only, pauses=True))
+            refuse_unpicklable(self.name, records[-1])
+        return records
 
     def prepare(self, group: bool) -> None:
         """Make the process group, if there is one, and hide the check's own lines from reports."""
-        user_code.hide(*CHECK)
+        user_code.hide(*CHECK_FOLDERS)
         if self.path:
             user_code.set_display_name(self.path, YOUR_CELL)
-            threading.excepthook = say_briefly
+            threading.excepthook = print_thread_error
         # torch 2.13 has new names for two collectives; the old ones are right as well.
         warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")
         set_up(bare=not group)
 
     def make_calls(
-        self, check: DistributedCheck, function: Callable, only: Only, pauses: bool = False
+        self, check: DistributedCheck, function: Callable, only: OnlyCall, pauses: bool = False
     ) -> Records:
         """What was seen in each call; with `pauses` some ranks come late to some calls."""
         rank = dist.get_rank() if check.group else 0
         random.seed(SEED + rank)  # unseeded random numbers differ between the ranks
         torch.manual_seed(SEED + rank)
-        seen: Records = []
+        records: Records = []
         returned: list[tuple[Any, dict]] = []  # the object itself, and what was seen of it
         for number, case in enumerate(check.cases_of(self.size)):
             if only and number != only[0]:
@@ -116,18 +116,20 @@ class InRank:
             ranks = [rank] if check.group else range(check.ranks_of(case, self.size))
             if only and only[1] is not None:
                 ranks = [only[1]]
-            late = pauses and check.group and comes_late(number, rank, self.size)
-            seen.append([])
-            for one in ranks:
-                actual, record = call(check, function, case, one, LATE if late else 0)
-                seen[-1].append(record)
+            late = pauses and check.group and is_late(number, rank, self.size)
+            records.append([])
+            for call_rank in ranks:
+                actual, record = record_call(
+                    check, function, case, call_rank, LATE_S if late else 0
+                )
+                records[-1].append(record)
                 returned += [] if check.observe else [(actual, record)]
         for actual, record in returned:
             record["overwritten"] = not unchanged(actual, record["actual"])
-        return seen
+        return records
 
 
-def call(
+def record_call(
     check: DistributedCheck, function: Callable, case: Any, rank: int, pause: float
 ) -> tuple[Any, dict]:
     """What a call has returned, and the fields of an `Observation`; it is `pause` seconds late.
@@ -135,28 +137,28 @@ def call(
     It is late after its arguments are made, for which ranks may have to meet.
     """
     arguments = check.arguments(case, rank)
-    before = [snapshot(one) for one in arguments] if check.unchanged else []
+    before = [snapshot(argument) for argument in arguments] if check.unchanged_hint else []
     orders = RankOrderedSet.random_orders
     time.sleep(pause)
-    with CallRecorder(partial(check.describe_call, case, rank)) as watch:
+    with CallRecorder(partial(check.describe_call, case, rank)) as recorder:
         caller = check.caller or (lambda function, *arguments: function(*arguments))
         returned = caller(function, *arguments)
-    watch.refuse_unwaited(rank)
+    recorder.refuse_pending(rank)
     names = signature(check.function).parameters if before else ()
     changes = [
-        change(name, was, snapshot(one))
-        for name, one, was in zip(names, arguments, before, strict=False)
+        change(name, was, snapshot(argument))
+        for name, argument, was in zip(names, arguments, before, strict=False)
     ]
     refuse_unpicklable(check.name, returned) if check.observe is None else None
     return returned, {
         "actual": copied(check.observe(returned, *arguments) if check.observe else returned),
-        "communication": watch.rows,
-        "changed": [words for words in changes if words],
+        "communication": recorder.rows,
+        "changed_arguments": [words for words in changes if words],
         "nondeterministic": RankOrderedSet.random_orders > orders,
     }
 
 
-def comes_late(call: int, rank: int, size: int) -> bool:
+def is_late(call: int, rank: int, size: int) -> bool:
     """Whether this rank is late: all but rank 0 in the first call, then rank 0, then the last."""
     late = (set(range(1, size)), {0}, {size - 1})
     return call < len(late) and size > 1 and rank in late[call]
@@ -170,7 +172,7 @@ def reported_barrier() -> None:
 
 def store_barrier() -> None:
     """Wait until every rank has come here, through the store, so that nothing is recorded."""
-    store, number = dist.distributed_c10d._get_default_store(), next(MEETINGS)
+    store, number = dist.distributed_c10d._get_default_store(), next(BARRIER_NUMBERS)
     if store.add(f"calls {number}", 1) == dist.get_world_size():
         store.set(f"all {number}", "")
     store.wait([f"all {number}"])
@@ -184,9 +186,9 @@ def load_function(text: str, name: str) -> Callable:
 
 
 class GuardedFunction:
-    """The reader's function; NotYet if it changes the state of the process or exits.
+    """The reader's function; CheckFailed if it changes the state of the process or exits.
 
-    Raises NotYet if its cell does that, or defines no function that takes the same arguments.
+    Raises CheckFailed if its cell does that, or defines no function that takes the same arguments.
     """
 
     calls = 0
@@ -197,7 +199,7 @@ class GuardedFunction:
         module.__file__ = path
         sys.modules[self.name] = module  # so that a class of the attempt can be pickled
         code = set_order.compile_cell(Path(path).read_text("utf-8"), path, module.__dict__)
-        module.__dict__["hash"] = hash_of_a_process
+        module.__dict__["hash"] = process_dependent_hash
         with (
             state_unchanged(WHOLE_CELL, may_seed=self.may_seed),
             no_exit(WHOLE_CELL, "a cell that runs to its end"),
@@ -206,7 +208,7 @@ class GuardedFunction:
         self.function = function_in(module, check.function)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """What the function returns; NotYet if it has changed the process, or exits."""
+        """What the function returns; CheckFailed if it has changed the process, or exits."""
         GuardedFunction.calls += 1
         with (
             state_unchanged(self.name, may_seed=self.may_seed),
@@ -215,25 +217,25 @@ class GuardedFunction:
             return self.function(*args, **kwargs)
 
 
-def hash_of_a_process(value: Any) -> int:
+def process_dependent_hash(value: Any) -> int:
     """The hash() of the reader's cell: for strings, it differs between ranks and calls.
 
     Ranks here are forks of one process. Under torchrun each has its own hash seed.
     """
-    if not has_text(value):
+    if not contains_text(value):
         return hash(value)
     RankOrderedSet.random_orders += 1
     return hash((value, os.environ["RANK"], GuardedFunction.calls))
 
 
-def has_text(value: Any) -> bool:
+def contains_text(value: Any) -> bool:
     """Whether Python's hash of a value depends on the process."""
     if isinstance(value, tuple | frozenset):
-        return any(map(has_text, value))
+        return any(map(contains_text, value))
     return isinstance(value, str | bytes)
 
 
-def say_briefly(error: threading.ExceptHookArgs) -> None:
+def print_thread_error(error: threading.ExceptHookArgs) -> None:
     """Print an exception that ended a thread of the reader's, with only the reader's own lines."""
     value = error.exc_value or error.exc_type()
     pages = traceback.TracebackException(error.exc_type, value, error.exc_traceback)

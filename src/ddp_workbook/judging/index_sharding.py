@@ -11,18 +11,18 @@ def type_of(value: object) -> str:
     """ "a list of int", "a list with a tensor in it", "None", as far as a reader's lists go."""
     if not isinstance(value, list | tuple):
         return kind(value)
-    others = [kind(one) for one in value if not is_index(one)]
+    others = [kind(element) for element in value if not is_index(element)]
     return f"a list with {others[0]} in it" if others else "a list of int"
 
 
 def returned_indices(obs: Observation) -> list[list[int]]:
     """The list that each rank returned."""
-    return [[*one.value] for one in obs.all_ranks]
+    return [[*rank_obs.value] for rank_obs in obs.all_ranks]
 
 
 def expected_indices(obs: Observation) -> list[list[int]]:
     """The right list of each rank."""
-    return [one.expected for one in obs.all_ranks]
+    return [rank_obs.expected for rank_obs in obs.all_ranks]
 
 
 def concatenated(lists: list[list[int]]) -> list[int]:
@@ -37,12 +37,16 @@ def interleaved(lists: list[list[int]]) -> list[int]:
 
 def format_returned(obs: Observation) -> str:
     """What came back, a line for each rank."""
-    return "\n".join(f"rank {one.rank}: {in_words(one.value)}" for one in obs.all_ranks)
+    return "\n".join(
+        f"rank {rank_obs.rank}: {in_words(rank_obs.value)}" for rank_obs in obs.all_ranks
+    )
 
 
 def format_expected(obs: Observation) -> str:
     """The right lists, a line for each rank."""
-    return "\n".join(f"rank {one.rank}: {in_words(one.expected)}" for one in obs.all_ranks)
+    return "\n".join(
+        f"rank {rank_obs.rank}: {in_words(rank_obs.expected)}" for rank_obs in obs.all_ranks
+    )
 
 
 A_LIST_OF_INT = Comparison(
@@ -77,7 +81,7 @@ PATTERNS = {  # of lists of int
     ),
     "The same call gives other samples the next time. How do all ranks get the same "
     "order?": Pattern(
-        lambda obs: not all(values_equal(obs.actual, one.actual) for one in obs.repeats)
+        lambda obs: not all(values_equal(obs.actual, repeat.actual) for repeat in obs.repeats)
     ),
     "The samples are 0 to n - 1. Where do the other numbers come from?": Pattern(
         lambda obs: not {*concatenated(returned_indices(obs))}.issubset(range(obs.case.n))

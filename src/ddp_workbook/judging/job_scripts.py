@@ -21,20 +21,20 @@ from pathlib import Path
 import psutil
 
 from ddp_workbook.judging import torchrun
-from ddp_workbook.judging.directives import JobRequest, Refused
+from ddp_workbook.judging.directives import InvalidScript, JobRequest
 
 FAKE_COMMANDS = Path(__file__).with_name("fake_commands.sh")
 BASH = shutil.which("bash") or ""  # "" where there is none
-PLAYED = """torchrun python python3 bash srun pbsdsh ssh pbs_tmrsh mpiexec mpirun hostname uname
+COMMANDS = """torchrun python python3 bash srun pbsdsh ssh pbs_tmrsh mpiexec mpirun hostname uname
 getent scontrol nvidia-smi wc module ml conda mamba sleep sbatch qsub scancel squeue qdel qstat"""
 # A command named by its path, such as /bin/bash or $HOME/venv/bin/torchrun.
-PATHS = re.compile(rf"(?<![\w/])[\w./~${{}}-]*/bin/({'|'.join(PLAYED.split())})(?![\w/])")
+PATHS = re.compile(rf"(?<![\w/])[\w./~${{}}-]*/bin/({'|'.join(COMMANDS.split())})(?![\w/])")
 TIMEOUT_S = 6.0  # seconds; a play takes 0.05, and 0.5 beside fifteen others
-TIME = "ulimit -St 1; ulimit -Ht 2"  # seconds of processor time for the script's own shell
-FOLDER = "ddp-workbook-job-"  # followed by the process id of the player
-OUT_OF_TIME = -getattr(signal, "SIGXCPU", 24)
-MOST_NODES = 16  # to play
-PREFIX = "gpu-"  # of the nodes' names
+CPU_LIMIT = "ulimit -St 1; ulimit -Ht 2"  # seconds of processor time for the script's own shell
+FOLDER_PREFIX = "ddp-workbook-job-"  # followed by the process id of the player
+CPU_LIMIT_STATUS = -getattr(signal, "SIGXCPU", 24)
+MAX_NODES = 16  # to play
+NODE_PREFIX = "gpu-"  # of the nodes' names
 PROGRAM = "train.py"
 
 
@@ -62,14 +62,14 @@ class Run:
     @property
     def rendezvous(self) -> list[torchrun.Line]:
         """The lines that look for other nodes."""
-        return [one.line for one in self.starts if one.line and not one.line.standalone]
+        return [start.line for start in self.starts if start.line and not start.line.standalone]
 
 
 def refuse_bad_syntax(text: str) -> None:
-    """Raise Refused with what bash says about a script that it cannot read."""
-    told = subprocess.run([BASH, "-n"], input=text, capture_output=True, text=True, check=False)
-    if told.returncode:
-        raise Refused(f"bash: {last_line(told.stderr).removeprefix(f'{BASH}: ')}")
+    """Raise InvalidScript with what bash says about a script that it cannot read."""
+    result = subprocess.run([BASH, "-n"], input=text, capture_output=True, text=True, check=False)
+    if result.returncode:
+        raise InvalidScript(f"bash: {last_line(result.stderr).removeprefix(f'{BASH}: ')}")
 
 
 def last_line(text: str) -> str:
@@ -77,38 +77,42 @@ def last_line(text: str) -> str:
     return ([""] + [line for line in text.splitlines() if line.strip()])[-1].strip()[:300]
 
 
-def run_script(scheduler: str, text: str, asked: JobRequest, job: int, fails: bool) -> Run:
+def run_script(scheduler: str, text: str, request: JobRequest, job: int, fails: bool) -> Run:
     """Run the script as job `job`; with `fails`, torchrun fails on the last node."""
-    count = max(1, min(asked.nodes, MOST_NODES))
+    count = max(1, min(request.nodes, MAX_NODES))
     first, step = (7, 4) if not fails else (3, 5)  # other nodes in each job
     numbers = [first + step * place for place in range(count)]
-    names = [f"{PREFIX}{each:02d}" for each in numbers]
-    run = Run(names, {f"10.0.0.{each}": name for each, name in zip(numbers, names, strict=True)})
-    with fake_cluster(run, asked, fails) as lab:
+    names = [f"{NODE_PREFIX}{number:02d}" for number in numbers]
+    run = Run(
+        names, {f"10.0.0.{number}": name for number, name in zip(numbers, names, strict=True)}
+    )
+    with fake_cluster(run, request, fails) as cluster:
         environment = {
-            "PATH": f"{lab}/bin:/usr/bin:/bin",
-            "HOME": f"{lab}/home",
+            "PATH": f"{cluster}/bin:/usr/bin:/bin",
+            "HOME": f"{cluster}/home",
             "USER": "learner",
-            "TMPDIR": f"{lab}/home",
+            "TMPDIR": f"{cluster}/home",
             "HOSTNAME": names[0],  # a task of srun inherits it; on Slurm it names the first node
             "STAND_IN_NODE": names[0],
         }
-        for command in PLAYED.split():  # even if a profile sets another PATH
-            environment[f"BASH_FUNC_{command}%%"] = f'() {{ {lab}/bin/{command} "$@"; }}'
+        for command in COMMANDS.split():  # even if a profile sets another PATH
+            environment[f"BASH_FUNC_{command}%%"] = f'() {{ {cluster}/bin/{command} "$@"; }}'
         if scheduler == "slurm":
-            environment |= of_slurm(lab, asked, job, run)
+            environment |= slurm_variables(cluster, request, job, run)
         else:
-            environment |= of_pbs(lab, asked, job, run)
-        execute(run, lab, text, environment, "submitted" if scheduler == "slurm" else "home")
-        run.starts = sorted(map(start, Path(lab, "started").iterdir()), key=lambda one: one.node)
+            environment |= pbs_variables(cluster, request, job, run)
+        execute(run, cluster, text, environment, "submitted" if scheduler == "slurm" else "home")
+        run.starts = sorted(
+            map(read_start, Path(cluster, "started").iterdir()), key=lambda start: start.node
+        )
     return run
 
 
-def of_slurm(lab: str, asked: JobRequest, job: int, run: Run) -> dict[str, str]:
+def slurm_variables(cluster: str, request: JobRequest, job: int, run: Run) -> dict[str, str]:
     """The variables of a batch script."""
     count = f"{len(run.nodes)}"
-    listed = ",".join(name.removeprefix(PREFIX) for name in run.nodes)
-    nodes = run.nodes[0] if len(run.nodes) == 1 else f"{PREFIX}[{listed}]"
+    numbers = ",".join(name.removeprefix(NODE_PREFIX) for name in run.nodes)
+    nodes = run.nodes[0] if len(run.nodes) == 1 else f"{NODE_PREFIX}[{numbers}]"
     variables = {
         "SLURM_JOB_ID": f"{job}",
         "SLURM_JOBID": f"{job}",
@@ -120,77 +124,77 @@ def of_slurm(lab: str, asked: JobRequest, job: int, run: Run) -> dict[str, str]:
         "SLURM_NODEID": "0",
         "SLURM_PROCID": "0",
         "SLURM_LOCALID": "0",
-        "SLURM_SUBMIT_DIR": f"{lab}/submitted",
+        "SLURM_SUBMIT_DIR": f"{cluster}/submitted",
         "SLURMD_NODENAME": run.nodes[0],
         "SLURM_LAUNCH_NODE_IPADDR": next(iter(run.addresses)),
         "SLURM_CPUS_ON_NODE": "32",
     }
-    if asked.tasks:
-        variables |= {"SLURM_NTASKS": f"{asked.tasks}", "SLURM_NPROCS": f"{asked.tasks}"}
-    if asked.per_node:
-        variables["SLURM_NTASKS_PER_NODE"] = f"{asked.per_node}"
-    if asked.gpus:
-        gpus = f"{asked.gpus:g}"
-        devices = ",".join(map(str, range(int(asked.gpus))))
+    if request.tasks:
+        variables |= {"SLURM_NTASKS": f"{request.tasks}", "SLURM_NPROCS": f"{request.tasks}"}
+    if request.per_node:
+        variables["SLURM_NTASKS_PER_NODE"] = f"{request.per_node}"
+    if request.gpus:
+        gpus = f"{request.gpus:g}"
+        devices = ",".join(map(str, range(int(request.gpus))))
         variables |= {"SLURM_GPUS_ON_NODE": gpus, "CUDA_VISIBLE_DEVICES": devices}
         variables["SLURM_GPUS_PER_NODE"] = gpus
     return variables
 
 
-def of_pbs(lab: str, asked: JobRequest, job: int, run: Run) -> dict[str, str]:
+def pbs_variables(cluster: str, request: JobRequest, job: int, run: Run) -> dict[str, str]:
     """The variables of a PBS job; writes the list of nodes, with a line for each MPI process."""
-    lines = [name for name in run.nodes for _ in range(asked.per_node or 1)]
-    Path(lab, "nodefile").write_text("".join(f"{line}\n" for line in lines))
+    lines = [name for name in run.nodes for _ in range(request.per_node or 1)]
+    Path(cluster, "nodefile").write_text("".join(f"{line}\n" for line in lines))
     return {
         "PBS_JOBID": f"{job}.pbs-1",
         "PBS_JOBNAME": "digits",
-        "PBS_NODEFILE": f"{lab}/nodefile",
-        "PBS_O_WORKDIR": f"{lab}/submitted",
-        "PBS_O_HOME": f"{lab}/home",
+        "PBS_NODEFILE": f"{cluster}/nodefile",
+        "PBS_O_WORKDIR": f"{cluster}/submitted",
+        "PBS_O_HOME": f"{cluster}/home",
         "PBS_NODENUM": "0",
     }
 
 
 @contextmanager
-def fake_cluster(run: Run, asked: JobRequest, fails: bool) -> Iterator[str]:
+def fake_cluster(run: Run, request: JobRequest, fails: bool) -> Iterator[str]:
     """A temporary folder with the stand-ins and a home folder."""
-    sweep()
-    with tempfile.TemporaryDirectory(prefix=f"{FOLDER}{os.getpid()}-") as lab:
-        folder = Path(lab)
+    remove_stale_folders()
+    with tempfile.TemporaryDirectory(prefix=f"{FOLDER_PREFIX}{os.getpid()}-") as cluster:
+        folder = Path(cluster)
         for name in ("bin", "home", "submitted", "started"):
             (folder / name).mkdir()
         shutil.copy(FAKE_COMMANDS, folder / "fake_commands.sh")
         (folder / "fake_commands.sh").chmod(0o755)
-        for name in PLAYED.split():
+        for name in COMMANDS.split():
             (folder / "bin" / name).symlink_to("../fake_commands.sh")
         (folder / "submitted" / PROGRAM).touch()
         (folder / "nodes").write_text(
             "".join(f"{name} {address}\n" for address, name in run.addresses.items())
         )
-        (folder / "gpus").write_text(f"{asked.gpus:.0f}")
+        (folder / "gpus").write_text(f"{request.gpus:.0f}")
         (folder / "python").write_text(sys.executable)
         if fails:
             (folder / "fails").touch()
-        yield os.path.realpath(lab)
+        yield os.path.realpath(cluster)
 
 
-def sweep() -> None:
+def remove_stale_folders() -> None:
     """Remove the folders of players that were killed."""
-    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER}*"):
-        player = folder.name.removeprefix(FOLDER).partition("-")[0]
+    for folder in Path(tempfile.gettempdir()).glob(f"{FOLDER_PREFIX}*"):
+        player = folder.name.removeprefix(FOLDER_PREFIX).partition("-")[0]
         if player.isdigit() and not psutil.pid_exists(int(player)):
             shutil.rmtree(folder, ignore_errors=True)
 
 
-def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: str) -> None:
-    """Run the script with bash, for LIMIT at most, and end what it leaves behind."""
-    script = Path(lab, "script")
+def execute(run: Run, cluster: str, text: str, environment: dict[str, str], folder: str) -> None:
+    """Run the script with bash, for TIMEOUT_S at most, and end what it leaves behind."""
+    script = Path(cluster, "script")
     script.write_text(PATHS.sub(r"\1", text))
-    with open(f"{lab}/errors", "w+b") as errors:
+    with open(f"{cluster}/errors", "w+b") as errors:
         process = subprocess.Popen(
             # Two limits: at a common soft and hard limit the kernel sends SIGKILL, as others could.
-            [BASH, "-c", f'{TIME}; exec "$0" "$1"', BASH, str(script)],
-            cwd=f"{lab}/{folder}",
+            [BASH, "-c", f'{CPU_LIMIT}; exec "$0" "$1"', BASH, str(script)],
+            cwd=f"{cluster}/{folder}",
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.DEVNULL,
@@ -201,21 +205,21 @@ def execute(run: Run, lab: str, text: str, environment: dict[str, str], folder: 
         try:
             while process.poll() is None and time.monotonic() < until:
                 time.sleep(0.005)
-            run.status = None if process.returncode == OUT_OF_TIME else process.returncode
+            run.status = None if process.returncode == CPU_LIMIT_STATUS else process.returncode
         finally:
             with suppress(ProcessLookupError, PermissionError):  # and what it left running
                 os.killpg(process.pid, signal.SIGKILL)
             process.wait()
         errors.seek(0)
-        said = last_line(errors.read().decode(errors="replace"))
-        run.errors = said.replace(f"{script}: ", "").replace(lab, "")
+        last = last_line(errors.read().decode(errors="replace"))
+        run.errors = last.replace(f"{script}: ", "").replace(cluster, "")
 
 
-def start(file: Path) -> Start:
+def read_start(file: Path) -> Start:
     """Read what a stand-in has noted."""
     node, folder, *words = file.read_text(errors="replace").split("\0")[:-1]
-    begun = Start(node, Path(folder).name, tuple(words))
+    command = Start(node, Path(folder).name, tuple(words))
     try:
-        return replace(begun, line=torchrun.read(words))
+        return replace(command, line=torchrun.read(words))
     except torchrun.Unreadable as problem:
-        return replace(begun, problem=problem)
+        return replace(command, problem=problem)

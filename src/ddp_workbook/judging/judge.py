@@ -10,7 +10,7 @@ from ddp_workbook.judging.catalogue import Exercise
 from ddp_workbook.judging.check import CheckFailed
 from ddp_workbook.judging.engine import examine_calls
 from ddp_workbook.judging.source import same_code
-from ddp_workbook.judging.syntax import unreadable
+from ddp_workbook.judging.syntax import syntax_error_rows
 from ddp_workbook.judging.verdict import (
     NOT_ATTEMPTED,
     NOT_YET,
@@ -31,9 +31,9 @@ PROOFS = {  # how the check knows that an attempt will not end
     Proof.IDLE: "nothing has moved for {seconds:.1f} s",
     Proof.PROCESSOR_TIME: "after {seconds:.1f} s of processor time",
 }
-AGAIN = "Your answer could not be judged. Run the cell again when less is running here."
+UNDECIDED_ADVICE = "Your answer could not be judged. Run the cell again when less is running here."
 FIRST_WAS_RIGHT = "the first call was right; this is a later one, with other values"
-OUTSIDE = {  # a worker's state, in words for the reader's function
+STATES_OUTSIDE = {  # a worker's state, in words for the reader's function
     State.WORKING: "is outside your function, in the check's own lines",
     State.STARTING: "has not reached your function",
 }
@@ -44,7 +44,7 @@ def examine(exercise: Exercise, code: str) -> Verdict:
     name = exercise.name
     code = code.removeprefix("\ufeff")  # byte order mark
     if same_code(code, exercise.stub):
-        return _not_attempted(name)
+        return _not_attempted_verdict(name)
     attempt = attempts.save(name, code)
     verdict = judge_saved(exercise, attempt, code)
     if verdict.kind == SOLVED:
@@ -54,7 +54,7 @@ def examine(exercise: Exercise, code: str) -> Verdict:
 
 def judge_saved(exercise: Exercise, attempt: Attempt, code: str) -> Verdict:
     """The verdict on an attempt whose file holds the cell `code`, which may not be valid Python."""
-    if problem := unreadable(code):
+    if problem := syntax_error_rows(code):
         return Verdict(NOT_YET, f"Not yet: {exercise.name} is not valid Python", problem)
     return judge(exercise, attempt)
 
@@ -68,21 +68,21 @@ def judge(exercise: Exercise, attempt: Attempt, sizes: Sequence[int] | None = No
     try:
         sentence = examine_calls(exercise.check, attempt, sizes)
     except CheckFailed as problem:
-        return _not_yet(attempt, problem.rows)
+        return _not_yet_verdict(attempt, problem.rows)
     except RanksHung as hang:
-        return _hangs(attempt, hang, exercise.check.errors)
+        return _hang_verdict(attempt, hang, exercise.check.errors)
     except HangUndecided as busy:
-        return _too_busy(attempt, busy)
+        return _undecided_verdict(attempt, busy)
     except RankFailed as failure:
-        return _fails(attempt, failure, exercise.check.errors)
+        return _failure_verdict(attempt, failure, exercise.check.errors)
     except WorkbookError:
         raise
     except Exception as error:  # a value that the check did not foresee
-        return _unforeseen(attempt, error)
+        return _unforeseen_verdict(attempt, error)
     return Verdict(SOLVED, f"{name} is solved: {sentence}", printed=attempt.printed)
 
 
-def _not_attempted(name: str) -> Verdict:
+def _not_attempted_verdict(name: str) -> Verdict:
     rows = []
     if path := attempts.latest_attempt(name):
         rows.append(("earlier", f"your last attempt is in {_short(path)}"))
@@ -93,58 +93,60 @@ def _short(path: Path) -> str:
     return "/".join(path.parts[-3:])
 
 
-def _not_yet(
+def _not_yet_verdict(
     attempt: Attempt, rows: list[tuple[str, str]], verb: str = "", note: str = ""
 ) -> Verdict:
     at = f"at {attempt.ranks} rank{'s' * (attempt.ranks > 1)}" if attempt.ranks else ""
     title = " ".join(filter(None, [f"Not yet: {attempt.name}", verb, at, note]))
-    if attempt.first_was_right:
-        later = [("called", attempt.later)] if "called" not in dict(rows) else []
+    if attempt.first_call_right:
+        later = [("called", attempt.later_call)] if "called" not in dict(rows) else []
         rows = [("before", FIRST_WAS_RIGHT), *later, *rows]
     return Verdict(NOT_YET, title, rows, attempt.printed)
 
 
-def _hangs(attempt: Attempt, hang: RanksHung, known: Mapping[str, str]) -> Verdict:
+def _hang_verdict(attempt: Attempt, hang: RanksHung, known: Mapping[str, str]) -> Verdict:
     """Where each rank stands, in the reader's own lines, and how the check knows."""
     waits = bool(hang.mismatches) or any(place.communicates for place in hang.positions)
-    rows = _places(hang.positions, attempt, waits) + _missed(hang)
+    rows = _position_rows(hang.positions, attempt, waits) + _mismatch_rows(hang)
     verb = "hangs" if waits else "does not end"
     look = known.get(verb) or for_hang(hang.positions, hang.mismatches)
     proof = PROOFS[hang.proof].format(seconds=hang.seconds)
     rows += [("look at", look)] if look else []
-    return _not_yet(attempt, rows, verb, f"({proof})")
+    return _not_yet_verdict(attempt, rows, verb, f"({proof})")
 
 
-def _too_busy(attempt: Attempt, busy: HangUndecided) -> Verdict:
+def _undecided_verdict(attempt: Attempt, busy: HangUndecided) -> Verdict:
     """The verdict if the machine was too busy: nothing is known about the answer."""
     title = f"{attempt.name}: this machine is too busy to tell (after {busy.seconds:g} s)"
-    return Verdict(UNDECIDED, title, [("look at", AGAIN)], attempt.printed)
+    return Verdict(UNDECIDED, title, [("look at", UNDECIDED_ADVICE)], attempt.printed)
 
 
-def _places(positions: Sequence[Position], attempt: Attempt, waits: bool) -> list[tuple[str, str]]:
+def _position_rows(
+    positions: Sequence[Position], attempt: Attempt, waits: bool
+) -> list[tuple[str, str]]:
     """A row for each rank; without a group there is one process, which is not a rank."""
     rows = []
     for place in positions:
-        text = f"{OUTSIDE.get(place.state, place.doing)}\n{_line(place)}"
+        text = f"{STATES_OUTSIDE.get(place.state, place.doing)}\n{_line_text(place)}"
         if waits and place.state is State.RETURNED:
             text = "has returned without it"
         elif place.file and not place.communicates:
-            text = f"is at {_line(place)}"
+            text = f"is at {_line_text(place)}"
         elif place.file and not place.call:  # inside the wait of a Work
-            text = f"waits at {_line(place)}"
+            text = f"waits at {_line_text(place)}"
         rows.append((f"rank {place.rank}" if attempt.ranks else "it", text))
-    return rows + [("", _in_the_cell(error)) for error in errors_handled(positions)]
+    return rows + [("", _as_cell_line(error)) for error in errors_handled(positions)]
 
 
-def _missed(failure: RankFailed) -> list[tuple[str, str]]:
-    return [("", _in_the_cell(str(one))) for one in failure.mismatches]
+def _mismatch_rows(failure: RankFailed) -> list[tuple[str, str]]:
+    return [("", _as_cell_line(str(mismatch))) for mismatch in failure.mismatches]
 
 
-def _in_the_cell(text: str) -> str:
+def _as_cell_line(text: str) -> str:
     return text.replace(f"{YOUR_CELL}:", "your line ")
 
 
-def _line(place: Position) -> str:
+def _line_text(place: Position) -> str:
     """ "your line 6: dist.all_gather(parts, x)" """
     if not place.file:
         return ""
@@ -154,28 +156,28 @@ def _line(place: Position) -> str:
     return f"{where}: {text}"
 
 
-def _fails(attempt: Attempt, failure: RankFailed, known: Mapping[str, str]) -> Verdict:
+def _failure_verdict(attempt: Attempt, failure: RankFailed, known: Mapping[str, str]) -> Verdict:
     """A rank raised, exited or died; `known` are the exercise's own words for some errors."""
     if failure.kind == "CheckFailed" and len(failure.arguments) == 4:
-        return _not_yet(attempt, CheckFailed(*failure.arguments).rows)
+        return _not_yet_verdict(attempt, CheckFailed(*failure.arguments).rows)
     look = ("look at", advice.for_failure(failure, known, attempt.ranks > 0, attempt.printed))
     if failure.mismatches or len(failure.positions) > 1:  # a hang, seen before its time was up
         places = failure.positions
         look = ("look at", known.get("hangs") or for_hang(places, failure.mismatches))
-        rows = _places(places, attempt, True) + _missed(failure)
+        rows = _position_rows(places, attempt, True) + _mismatch_rows(failure)
         note = "(a rank waits for another in vain)"
-        return _not_yet(attempt, [*rows, look], "hangs", note)
+        return _not_yet_verdict(attempt, [*rows, look], "hangs", note)
     who = f"rank {failure.rank}" if attempt.ranks else "it"
     place = failure.positions[0] if failure.positions else None
-    stands = [(who, _line(place))] if place and place.file else []
+    stands = [(who, _line_text(place))] if place and place.file else []
     if failure.kind:
         rows = [("came back", INSIDE_TORCH.sub("", failure.reason)), *stands]
-        return _not_yet(attempt, [*rows, look], f"raises {failure.kind}")
+        return _not_yet_verdict(attempt, [*rows, look], f"raises {failure.kind}")
     rows = [("came back", f"{who} {failure.reason}"), *stands]
-    return _not_yet(attempt, [*rows, look], "ends its process")
+    return _not_yet_verdict(attempt, [*rows, look], "ends its process")
 
 
-def _unforeseen(attempt: Attempt, error: Exception) -> Verdict:
+def _unforeseen_verdict(attempt: Attempt, error: Exception) -> Verdict:
     """The check itself failed on what came back."""
     rows = [
         ("called", f"{attempt.name}, as the task says"),
@@ -183,4 +185,4 @@ def _unforeseen(attempt: Attempt, error: Exception) -> Verdict:
         ("required", "a value of the kind that the docstring of the stub names"),
         ("look at", "Does every path through the function return what the docstring says?"),
     ]
-    return _not_yet(attempt, rows)
+    return _not_yet_verdict(attempt, rows)

@@ -17,7 +17,7 @@ UNCHECKED = (
     "This cell defines {name}, and nothing was checked. To have it checked, add %%exercise {name} "
     "as the first line of the cell, and run it again."
 )
-DEFINED = re.compile(r"(?m)^def (\w+)\(")
+DEFINITION = re.compile(r"(?m)^def (\w+)\(")
 
 
 @magics_class
@@ -32,8 +32,8 @@ class ExerciseMagics(Magics):
         """
         name = line.strip()
         verdict = examine(find(name), cell)
-        if lost := attempts.warning(name):
-            print(lost, file=sys.stderr)  # red on a page
+        if warning := attempts.warning(name):
+            print(warning, file=sys.stderr)  # red on a page
         if verdict.kind == NOT_YET:
             verdict.help = next_steps(name, len(attempts.all_attempts(name)))
         if verdict.kind in (SOLVED, NOT_YET):
@@ -43,9 +43,9 @@ class ExerciseMagics(Magics):
         return verdict
 
 
-def tell_if_unchecked(result: ExecutionResult) -> None:
+def warn_if_unchecked(result: ExecutionResult) -> None:
     """After a cell: say so if it holds an answer, and no magic that would check it."""
     text = result.info.raw_cell or ""
     if not re.search(r"(?m)^%%", text):
-        for name in sorted(set(DEFINED.findall(text)) & set(names())):
+        for name in sorted(set(DEFINITION.findall(text)) & set(names())):
             print(UNCHECKED.format(name=name), file=sys.stderr)

@@ -8,7 +8,7 @@ from torch.multiprocessing.reductions import StorageWeakRef
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-PAUSE = 0.005  # seconds
+PAUSE_S = 0.005  # seconds
 
 
 class PeakMemoryMode(TorchDispatchMode):
@@ -19,32 +19,36 @@ class PeakMemoryMode(TorchDispatchMode):
 
     def __init__(self, limit: int, patience: float = 0.0) -> None:
         super().__init__()
-        self.made: dict[int, StorageWeakRef] = {}
-        self.most, self.limit, self.patience = 0, limit, patience
+        self.storages: dict[int, StorageWeakRef] = {}
+        self.peak_bytes, self.limit, self.patience = 0, limit, patience
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
         """Run the operator; add its new tensors to those of earlier ones that are still alive."""
         if any(hasattr(kind, "__tensor_flatten__") for kind in types):
             return NotImplemented  # a DTensor: operators on its shards come here as well
         result = func(*args, **(kwargs or {}))
-        given = memory_of((args, kwargs))
-        for key, memory in memory_of(result).items():
-            if key not in given:
-                self.made.setdefault(key, StorageWeakRef(memory))
+        inputs = storages_of((args, kwargs))
+        for key, memory in storages_of(result).items():
+            if key not in inputs:
+                self.storages.setdefault(key, StorageWeakRef(memory))
         while self.bytes_now() > self.limit and self.patience > 0:
-            time.sleep(PAUSE)
-            self.patience -= PAUSE
-        self.most = max(self.most, self.bytes_now())
+            time.sleep(PAUSE_S)
+            self.patience -= PAUSE_S
+        self.peak_bytes = max(self.peak_bytes, self.bytes_now())
         return result
 
     def bytes_now(self) -> int:
         """Bytes of all live storages; FSDP frees one by resizing it to 0 and keeps the object."""
-        left = {key: UntypedStorage._new_with_weak_ptr(ref.cdata) for key, ref in self.made.items()}
-        self.made = {key: ref for key, ref in self.made.items() if left[key] is not None}
-        return sum(storage.nbytes() for storage in left.values() if storage is not None)
+        alive = {
+            key: UntypedStorage._new_with_weak_ptr(ref.cdata) for key, ref in self.storages.items()
+        }
+        self.storages = {key: ref for key, ref in self.storages.items() if alive[key] is not None}
+        return sum(storage.nbytes() for storage in alive.values() if storage is not None)
 
 
-def memory_of(values: Any) -> dict[int, UntypedStorage]:
+def storages_of(values: Any) -> dict[int, UntypedStorage]:
     """The storages of all tensors in lists, tuples and dicts."""
-    tensors = [one for one in tree_leaves(values) if isinstance(one, Tensor) and not one.is_meta]
-    return {one.untyped_storage()._cdata: one.untyped_storage() for one in tensors}
+    tensors = [
+        leaf for leaf in tree_leaves(values) if isinstance(leaf, Tensor) and not leaf.is_meta
+    ]
+    return {tensor.untyped_storage()._cdata: tensor.untyped_storage() for tensor in tensors}

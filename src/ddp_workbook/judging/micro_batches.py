@@ -27,12 +27,12 @@ SHARED_MISTAKES = {  # edits of both solutions
 }
 
 
-def in_ddp(model: nn.Linear, begin: Tensor, left: float) -> DistributedDataParallel:
-    """The model with the numbers `begin`, and with `left` in .grad, as from an earlier step."""
+def wrap_in_ddp(model: nn.Linear, begin: Tensor, old_gradient: float) -> DistributedDataParallel:
+    """The model with the numbers `begin`, and with `old_gradient` in .grad, as from an earlier step."""
     nn.utils.vector_to_parameters(begin.clone(), model.parameters())
     ddp = DistributedDataParallel(model)
     for parameter in model.parameters():
-        parameter.grad = torch.full_like(parameter, left)
+        parameter.grad = torch.full_like(parameter, old_gradient)
     return ddp
 
 
@@ -46,7 +46,7 @@ def micro_batch(
     return images, (torch.arange(rows) + rank + which) % model.out_features
 
 
-def sent_once(begin: Tensor, hint: str) -> Comparison:
+def gradients_sent_once(begin: Tensor, hint: str) -> Comparison:
     """Whether each gradient was sent once: as many bytes as the model's numbers `begin` have."""
     # But for the broadcasts in which DDP agrees on its buckets after a first backward
     return Comparison(

@@ -8,16 +8,16 @@ from ddp_workbook.judging.values import in_words
 
 
 def choices_by_letter(
-    called: str, answer: Any, letters: Sequence[str], allowed: str, read: Callable[[str], str]
+    call_text: str, answer: Any, letters: Sequence[str], allowed: str, read: Callable[[str], str]
 ) -> dict[str, str]:
     """The names by letter, as `read` gives them; "" where there is none yet.
 
-    Raises NotYet for what is no dict of names; `read` raises ValueError for what is no name.
+    Raises CheckFailed for what is no dict of names; `read` raises ValueError for what is no name.
     """
     if not isinstance(answer, Mapping) or not set(answer) <= set(letters):
         required = f"a dict of names, with the letters {letters[0]} to {letters[-1]}"
         look = "The cell began with a dict. Are its letters, and the return, still there?"
-        raise CheckFailed(called, in_words(answer), required, look)
+        raise CheckFailed(call_text, in_words(answer), required, look)
     names = {}
     for letter in letters:
         name = answer.get(letter)
@@ -26,13 +26,15 @@ def choices_by_letter(
         except ValueError:
             actual = f"{in_words(name)} for {letter}"
             look = "Is it one name of the list, in the same spelling?"
-            raise CheckFailed(called, actual, allowed, look) from None
+            raise CheckFailed(call_text, actual, allowed, look) from None
     return names
 
 
 def first_wrong(obs: Observation) -> str:
     """The letter that the verdict is about."""
-    return next(one for one in obs.expected if obs.value[one] not in (ANY, obs.expected[one]))
+    return next(
+        letter for letter in obs.expected if obs.value[letter] not in (ANY, obs.expected[letter])
+    )
 
 
 def all_answered(letters: Sequence[str], hint: str) -> Comparison:

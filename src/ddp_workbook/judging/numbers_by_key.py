@@ -12,7 +12,7 @@ RIGHT, OTHER_KEYS = "a dict of numbers", "a dict with other keys"
 
 
 def form_comparison(keys: Sequence[str]) -> Comparison:
-    """Whether it is a dict with these keys and a number under each; later looks rely on it."""
+    """Whether it is a dict with these keys and a number under each; later ones rely on it."""
     return Comparison(
         select=lambda obs: form(obs.actual, keys),
         expected=RIGHT,

@@ -11,7 +11,7 @@ import torch
 
 from ddp_workbook.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.judging.check import DistributedCheck, Observation
-from ddp_workbook.judging.in_rank import InRank, Only, Records
+from ddp_workbook.judging.in_rank import InRank, OnlyCall, Records
 from manyranks.errors import RankFailed, WorkbookError
 from manyranks.launcher import fork_server
 from manyranks.launcher.calls import Call
@@ -20,18 +20,20 @@ from manyranks.launcher.launch import run_ranks
 
 IDLE_S = 3.0  # seconds in which no rank does anything, while not all wait for one another
 CPU_S = 2.0  # seconds of processor time of one rank; a right answer needs a few tenths
-MOST = 1000  # edited solutions whose calls are kept
-EACH = 0.5  # more of them for each edited solution
+MAX_VARIANTS = 1000  # edited solutions whose calls are cached
+CPU_S_PER_VARIANT = 0.5  # more of them for each edited solution
 fork_server.preload(InRank.__module__)
-SLOW = "This machine is busy; the check goes on."
-READY: set[int | None] = set()  # fork servers that have started a rank
+SLOW_MESSAGE = "This machine is busy; the check goes on."
+WARM_SERVERS: set[int | None] = set()  # fork servers that have started a rank
 Calls = list[list[Observation]]  # by call and rank
-RUNGS: dict[tuple[str, int, int | None, str], Calls | None] = {}  # by name, size, call, text
-SOLUTIONS: dict[tuple[str, int], Calls] = {}  # name, size -> what the solution gave
+VARIANT_CALLS: dict[
+    tuple[str, int, int | None, str], Calls | None
+] = {}  # by name, size, call, text
+SOLUTION_CALLS: dict[tuple[str, int], Calls] = {}  # name, size -> what the solution gave
 
 
 def run_calls(
-    check: DistributedCheck, attempt: Attempt, size: int, only: Only = None, progress: str = ""
+    check: DistributedCheck, attempt: Attempt, size: int, only: OnlyCall = None, progress: str = ""
 ) -> Calls:
     """The attempt's calls at this world size, or a single one: its number, perhaps its rank.
 
@@ -40,14 +42,16 @@ def run_calls(
     machine is, and TooBusyToTell when a long patience ends.
     """
     attempt.ranks = size if check.group else 0
-    if fork_server.METHOD == "forkserver" and fork_server.server_pid() not in READY - {None}:
+    if fork_server.METHOD == "forkserver" and fork_server.server_pid() not in WARM_SERVERS - {None}:
         # Wait for a new one, which imports torch, before anything is measured.
         run_ranks(Call(os.getpid), 1, quiet=True)
-        READY.add(fork_server.server_pid())
+        WARM_SERVERS.add(fork_server.server_pid())
     output = io.StringIO()  # for the verdict, instead of showing it above
-    worker = InRank(check.name, size, unknown(check, size), (), attempt.path, only, progress)
+    worker = InRank(
+        check.name, size, solution_to_run(check, size), (), attempt.path, only, progress
+    )
     try:
-        calls = launch_cells(check, attempt, worker, output, lambda: _say_once(attempt))[-1]
+        calls = launch_cells(check, attempt, worker, output, lambda: _print_slow_once(attempt))[-1]
     finally:
         attempt.printed = output.getvalue().replace(str(attempt.path), YOUR_CELL)
         if not check.group:  # its only process is not a rank
@@ -56,7 +60,7 @@ def run_calls(
     return calls
 
 
-def variants(
+def run_variants(
     check: DistributedCheck,
     attempt: Attempt,
     size: int,
@@ -70,29 +74,29 @@ def variants(
     its halves are run, until there were so many launches. What is known from an earlier attempt is
     not run again.
     """
-    if len(RUNGS) > MOST:
-        RUNGS.clear()
+    if len(VARIANT_CALLS) > MAX_VARIANTS:
+        VARIANT_CALLS.clear()
     one_call = None if only is None else (only, None)
     keys = {text: (check.name, size, only, text) for text in texts}
-    parts = [[text for text in keys if keys[text] not in RUNGS]]
+    batches = [[text for text in keys if keys[text] not in VARIANT_CALLS]]
     for _ in range(launches):
-        if part := parts.pop(0) if parts else []:
-            worker = InRank(check.name, size, unknown(check, size), part, only=one_call)
+        if batch := batches.pop(0) if batches else []:
+            worker = InRank(check.name, size, solution_to_run(check, size), batch, only=one_call)
             try:
-                found = launch_cells(check, attempt, worker)
+                results = launch_cells(check, attempt, worker)
             except RankFailed:
-                half = len(part) // 2
-                parts += [part[:half], part[half:]] if half else []
-                found = [] if half else [None]
+                half = len(batch) // 2
+                batches += [batch[:half], batch[half:]] if half else []
+                results = [] if half else [None]
             except WorkbookError:  # too busy, or interrupted: nothing is known
                 break
-            RUNGS.update(zip([keys[text] for text in part], found, strict=False))
-    return [RUNGS.get(keys[text]) for text in texts]
+            VARIANT_CALLS.update(zip([keys[text] for text in batch], results, strict=False))
+    return [VARIANT_CALLS.get(keys[text]) for text in texts]
 
 
-def unknown(check: DistributedCheck, size: int) -> str:
+def solution_to_run(check: DistributedCheck, size: int) -> str:
     """The solution's cell, if it must be run to compare with it; else ""."""
-    known = not check.needs_solution or (check.name, size) in SOLUTIONS
+    known = not check.needs_solution or (check.name, size) in SOLUTION_CALLS
     return "" if known else check.solution
 
 
@@ -104,28 +108,31 @@ def launch_cells(
     on_slow: Callable[[], None] | None = None,
 ) -> list[Calls | None]:
     """What the worker's cells gave, and last the attempt; keeps what the solution gave."""
-    size, processor = worker.size, CPU_S + EACH * len(worker.edited)
+    size, processor = worker.size, CPU_S + CPU_S_PER_VARIANT * len(worker.variants)
     answers = run_ranks(
         Call(worker),
         max(1, size),
         quiet=True,
         hang_limits=HangLimits(idle=IDLE_S, processor=processor, on_slow=on_slow),
         output=output or io.StringIO(),
-        cancelled=attempt.cancelled,
+        cancelled=attempt.interrupt,
         network=None if torch.cuda.device_count() >= max(1, size) else check.network,
     )
     by_cell = list(zip(*answers, strict=True))
     if worker.solution:
-        SOLUTIONS[check.name, size] = observations(check, size, by_cell.pop(0))
-    return [None if None in one else observations(check, size, one, worker.only) for one in by_cell]
+        SOLUTION_CALLS[check.name, size] = observations(check, size, by_cell.pop(0))
+    return [
+        None if None in answers_of_cell else observations(check, size, answers_of_cell, worker.only)
+        for answers_of_cell in by_cell
+    ]
 
 
 def observations(
-    check: DistributedCheck, size: int, answers: Sequence[Records], only: Only = None
+    check: DistributedCheck, size: int, answers: Sequence[Records], only: OnlyCall = None
 ) -> Calls:
     """What the ranks have returned, by call and rank, beside what the solution gave."""
     number, rank = only or (0, 0)
-    cases, known = check.cases_of(size), SOLUTIONS.get((check.name, size), [])
+    cases, known = check.cases_of(size), SOLUTION_CALLS.get((check.name, size), [])
     calls = [
         [
             Observation(n, r, cases[n], **record)
@@ -141,7 +148,7 @@ def observations(
     return calls
 
 
-def _say_once(attempt: Attempt) -> None:
-    if SLOW not in attempt.said:
-        attempt.said.add(SLOW)
-        print(SLOW)
+def _print_slow_once(attempt: Attempt) -> None:
+    if SLOW_MESSAGE not in attempt.messages:
+        attempt.messages.add(SLOW_MESSAGE)
+        print(SLOW_MESSAGE)

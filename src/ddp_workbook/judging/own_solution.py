@@ -6,7 +6,7 @@ from typing import Any
 
 from ddp_workbook.judging.attempts import latest_passed
 from ddp_workbook.judging.catalogue import find
-from ddp_workbook.judging.check import module_of
+from ddp_workbook.judging.check import exercise_module
 from manyranks.launcher.process_group import set_up
 
 
@@ -23,7 +23,7 @@ class OwnSolution:
         """Run in a rank."""
         set_up(bare=False)
         if self.path is None:
-            return getattr(module_of(self.name), self.name)(*args)
+            return getattr(exercise_module(self.name), self.name)(*args)
         return runpy.run_path(str(self.path))[self.name](*args)
 
     def __repr__(self) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from ddp_workbook.judging import attempts
 from ddp_workbook.judging.catalogue import names, of_chapter
-from ddp_workbook.judging.verdict import FOLDED
+from ddp_workbook.judging.verdict import FOLD_STYLE
 from ddp_workbook.page import guesses, pages, questions
 
 CELL = "text-align:left; padding:0.1em 1em 0.1em 0"
@@ -40,15 +40,15 @@ class Progress:
 
     def __init__(self, stem: str | None, page: str = ""):
         self.stem, self.guesses = stem, Guesses(page)
-        listed = names() if stem is None else of_chapter(stem)
-        self.solved = [name for name in listed if attempts.latest_passed(name)]
-        self.open = [name for name in listed if name not in self.solved]
+        exercises = names() if stem is None else of_chapter(stem)
+        self.solved = [name for name in exercises if attempts.latest_passed(name)]
+        self.open = [name for name in exercises if name not in self.solved]
 
     def __repr__(self) -> str:
-        return "\n".join([self.of_exercises, *self.guesses.lines])
+        return "\n".join([self.summary, *self.guesses.lines])
 
     @property
-    def of_exercises(self) -> str:
+    def summary(self) -> str:
         """What is solved, in a sentence."""
         count = f"{len(self.solved)} of {len(self.solved + self.open)} solved"
         if self.stem is None:
@@ -60,17 +60,17 @@ class Progress:
 
     def _repr_html_(self) -> str:
         entries = all_pages_progress()
-        total = [sum(len(one.solved) for one in entries), len(names())]
-        left = last_place(entries)
+        total = [sum(len(entry.solved) for entry in entries), len(names())]
+        last = last_open_exercise(entries)
         continued = ""
-        if left and left[0].stem[3:] != self.stem:
-            page, name = left
+        if last and last[0].stem[3:] != self.stem:
+            page, name = last
             where = f"{link(page)}, exercise {html.escape(name)}"
             continued = f"<p>You were last at {where}, which is open.</p>"
         table = "".join(map(row, entries))
         return (
-            f"<p>{html.escape(self.of_exercises)}</p>{self.guesses.as_html()}{continued}"
-            f'<details style="{FOLDED}"><summary>All pages: {total[0]} of {total[1]} exercises '
+            f"<p>{html.escape(self.summary)}</p>{self.guesses.as_html()}{continued}"
+            f'<details style="{FOLD_STYLE}"><summary>All pages: {total[0]} of {total[1]} exercises '
             f"solved</summary><table>{table}</table></details>"
         )
 
@@ -79,31 +79,34 @@ class Guesses:
     """What a reader has guessed on a page, and where the answer was another."""
 
     def __init__(self, page: str):
-        self.asked = list(questions.of_page(page).values())
-        found = [(one, guesses.load_guess(one.name)) for one in self.asked]
-        self.made = [(one, guess) for one, guess in found if guess]
-        shown = [
-            guesses.RevealedAnswer(one, guess.answer, guess)
-            for one, guess in self.made
+        self.questions = list(questions.of_page(page).values())
+        pairs = [(question, guesses.load_guess(question.name)) for question in self.questions]
+        self.answers = [(question, guess) for question, guess in pairs if guess]
+        revealed = [
+            guesses.RevealedAnswer(question, guess.answer, guess)
+            for question, guess in self.answers
             if guess.answer is not None
         ]
-        self.surprises = [one for one in shown if one.is_surprise]
-        self.right = len(shown) - len(self.surprises)
+        self.surprises = [answer for answer in revealed if answer.is_surprise]
+        self.right_count = len(revealed) - len(self.surprises)
 
     @property
     def lines(self) -> list[str]:
         """How many were guessed, and each surprise with its question; nothing without questions."""
-        if not self.asked:
+        if not self.questions:
             return []
-        count = f"Questions of this page: {len(self.made)} of {len(self.asked)} guessed"
-        first = f"{count}, {self.right} right." if self.made else f"{count}."
-        return [first, *(f"{one.question.ask} {one.comparison}" for one in self.surprises)]
+        count = f"Questions of this page: {len(self.answers)} of {len(self.questions)} guessed"
+        first = f"{count}, {self.right_count} right." if self.answers else f"{count}."
+        return [
+            first,
+            *(f"{surprise.question.ask} {surprise.comparison}" for surprise in self.surprises),
+        ]
 
     def as_html(self) -> str:
         """The same as a paragraph and a list."""
         first, *surprises = map(html.escape, self.lines or [""])
-        listed = "".join(f"<li>{line}</li>" for line in surprises)
-        return (first and f"<p>{first}</p>") + (listed and f"<ul>{listed}</ul>")
+        items = "".join(f"<li>{line}</li>" for line in surprises)
+        return (first and f"<p>{first}</p>") + (items and f"<ul>{items}</ul>")
 
 
 def all_pages_progress() -> list[Entry]:
@@ -112,21 +115,23 @@ def all_pages_progress() -> list[Entry]:
     with contextlib.suppress(pages.BadPage):
         for path in pages.all_pages():
             page = pages.load(path)
-            listed = [name for name, _ in pages.exercises(page)]
-            solved = [name for name in listed if attempts.latest_passed(name)]
-            left = [name for name in listed if name not in solved]
-            entries.append(Entry(path.stem, pages.title(page), pages.minutes(page), solved, left))
+            exercises = [name for name, _ in pages.exercises(page)]
+            solved = [name for name in exercises if attempts.latest_passed(name)]
+            unsolved = [name for name in exercises if name not in solved]
+            entries.append(
+                Entry(path.stem, pages.title(page), pages.minutes(page), solved, unsolved)
+            )
     return entries
 
 
-def last_place(entries: list[Entry]) -> tuple[Entry, str] | None:
+def last_open_exercise(entries: list[Entry]) -> tuple[Entry, str] | None:
     """The page and name of the exercise that was tried last, if it is open; else None."""
-    tried: list[tuple[float, str]] = []
+    attempt_times: list[tuple[float, str]] = []
     for path in Path(attempts.FOLDER).glob("*.py"):
         with contextlib.suppress(OSError):
-            tried.append((path.stat().st_mtime, path.stem.partition(".")[0]))
-    name = max(tried)[1] if tried else ""
-    return next(((one, name) for one in entries if name in one.open), None)
+            attempt_times.append((path.stat().st_mtime, path.stem.partition(".")[0]))
+    name = max(attempt_times)[1] if attempt_times else ""
+    return next(((entry, name) for entry in entries if name in entry.open), None)
 
 
 def link(page: Entry) -> str:

@@ -5,18 +5,18 @@ from collections import Counter
 
 from ddp_workbook.judging.catalogue import find
 from ddp_workbook.judging.progress_table import Progress
-from ddp_workbook.judging.verdict import FOLDED, TEXT
+from ddp_workbook.judging.verdict import FOLD_STYLE, TEXT_STYLE
 from ddp_workbook.page import pages
 from ddp_workbook.page.this_page import this_page
 
-ENOUGH = 2  # attempts that did not pass, before the page offers a solution
+ATTEMPTS_BEFORE_SOLUTION = 2  # attempts that did not pass, before the page offers a solution
 BUTTON = (
     "display:inline-block; padding:0.1em 0.8em; border:1px solid; border-radius:4px; cursor:pointer"
 )
-GIVEN: Counter[str] = Counter()  # hints that were shown, by exercise
+HINT_COUNTS: Counter[str] = Counter()  # hints that were shown, by exercise
 
 
-class Folded:
+class FoldedTexts:
     """Texts under titles that unfold with a click; plain text outside a notebook."""
 
     def __init__(self, parts: list[tuple[str, str]], *, code: bool = False):
@@ -24,42 +24,42 @@ class Folded:
 
     def _repr_html_(self) -> str:
         return "".join(
-            f'<details style="{FOLDED}"><summary>{html.escape(title)}</summary>'
+            f'<details style="{FOLD_STYLE}"><summary>{html.escape(title)}</summary>'
             f"{self._body(text)}</details>"
             for title, text in self.parts
         )
 
     def _body(self, text: str) -> str:
         if self.code:
-            return f'<pre style="{TEXT}">{html.escape(text)}</pre>'
+            return f'<pre style="{TEXT_STYLE}">{html.escape(text)}</pre>'
         return f"<p>{html.escape(text)}</p>"
 
     def __repr__(self) -> str:
         return "\n\n".join(f"{title}\n{text}" for title, text in self.parts)
 
 
-def hint(name: str) -> Folded:
+def hint(name: str) -> FoldedTexts:
     """The next hint for the exercise, folded; after the last one, all of them again.
 
     Raises UnknownExercise.
     """
     hints = find(name).hints
     titled = [(f"Hint {n} of {len(hints)}", text) for n, text in enumerate(hints, start=1)]
-    GIVEN[name] += 1
-    if GIVEN[name] <= len(hints):
-        return Folded([titled[GIVEN[name] - 1]])
-    return Folded([*titled, ("No more hints", f'solution("{name}") shows one solution.')])
+    HINT_COUNTS[name] += 1
+    if HINT_COUNTS[name] <= len(hints):
+        return FoldedTexts([titled[HINT_COUNTS[name] - 1]])
+    return FoldedTexts([*titled, ("No more hints", f'solution("{name}") shows one solution.')])
 
 
-def solution(name: str) -> Folded:
+def solution(name: str) -> FoldedTexts:
     """One solution of the exercise, folded: a whole cell, without its first line.
 
     Raises UnknownExercise.
     """
-    return Folded([(f"One solution of {name}", find(name).solution)], code=True)
+    return FoldedTexts([(f"One solution of {name}", find(name).solution)], code=True)
 
 
-def next_steps(name: str, tried: int) -> str:
+def next_steps(name: str, attempt_count: int) -> str:
     """HTML with a button for the first hint, in it one for the next, and so on.
 
     After two attempts that did not pass, beside it a button for a solution. Raises UnknownExercise.
@@ -68,15 +68,17 @@ def next_steps(name: str, tried: int) -> str:
     inner, count = "", len(exercise.hints)
     for number, text in reversed(list(enumerate(exercise.hints, start=1))):
         inner = _button(f"Hint {number} of {count}", f"<p>{html.escape(text)}</p>{inner}")
-    if tried < ENOUGH:
+    if attempt_count < ATTEMPTS_BEFORE_SOLUTION:
         return inner
-    code = f'<pre style="{TEXT}">{html.escape(exercise.solution)}</pre>'
+    code = f'<pre style="{TEXT_STYLE}">{html.escape(exercise.solution)}</pre>'
     return inner + _button("One solution", code)
 
 
 def _button(words: str, body: str) -> str:
     """Something to click that shows the body; it needs no kernel."""
-    return f'<details style="{FOLDED}"><summary style="{BUTTON}">{words}</summary>{body}</details>'
+    return (
+        f'<details style="{FOLD_STYLE}"><summary style="{BUTTON}">{words}</summary>{body}</details>'
+    )
 
 
 def progress(stem: str | None = None) -> Progress:

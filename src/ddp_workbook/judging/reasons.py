@@ -1,105 +1,104 @@
-"""Finds the words of a verdict: which known mistake gives what this attempt has given."""
+"""Ranks the edits of the solution by how much of a wrong attempt each of them explains."""
 
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from enum import IntEnum
 from itertools import combinations, islice
 
 from ddp_workbook.judging.check import Comparison, DistributedCheck, Edit, Observation
-from ddp_workbook.judging.diagnosis import Explanation, explain, worded
-
-Run = Callable[..., list]  # (texts, number of a call or None) -> by text, what was seen
+from ddp_workbook.judging.diagnosis import Explanation, explain, fill_words
 
 
+class Extent(IntEnum):
+    """How much of an attempt is explained, because an edited solution gives the same."""
+
+    NOTHING = 0
+    FAILING_CALL = 1  # all values of the first wrong call
+    UP_TO_FAILURE = 2  # in all calls, the values up to the comparison that fails
+    ALL_VALUES = 3
+    ALL_EFFECTS = 4  # also the same operations in order, and the same changed arguments
+
+
+@dataclass
+class Candidate:
+    """An edit of the solution, the words for it, and what it explains."""
+
+    words: str
+    edit: Edit
+    first: Explanation  # of the failing call
+    everywhere: Explanation | None = None  # of all calls, if it fits and can run there
+
+    def extent(self, compared: int) -> Extent:
+        """Its place in the ranking; `compared` counts the comparisons up to the failing one."""
+        if self.everywhere and all(self.everywhere.same_values):
+            return Extent.ALL_EFFECTS if self.everywhere.same_effects else Extent.ALL_VALUES
+        if self.everywhere and all(self.everywhere.same_values[:compared]):
+            return Extent.UP_TO_FAILURE
+        whole_call = all(self.first.same_values) and self.first.same_senders
+        return Extent.FAILING_CALL if whole_call else Extent.NOTHING
+
+
+@dataclass
 class Reasons:
-    """Of one wrong attempt: the edits of the solution that explain it, as far as they do.
+    """The edits that explain a wrong attempt; `bad` is the first call and rank that is wrong."""
 
-    `bad` is the first call and rank in which `comparison` finds something wrong; `run` runs texts.
-    """
+    check: DistributedCheck
+    comparison: Comparison  # that fails there
+    bad: Observation
+    calls: Sequence[Sequence[Observation]]
+    run: Callable[..., list]  # (texts, number of a call or None) -> by text, its calls or None
 
-    def __init__(
-        self,
-        check: DistributedCheck,
-        look: Comparison,
-        bad: Observation,
-        calls: Sequence[Sequence[Observation]],
-        run: Run,
-    ):
-        self.check, self.look, self.bad = check, look, bad
-        self.calls, self.run = calls, run
-        self.so_far = list(check.comparisons).index(look) + 1  # looks up to the one that fails
-        number = [call[0].call for call in calls].index(bad.call)
-        self.first = calls[number : number + 1]  # the first wrong call
-        self.beginning = self.explained(check.edits, self.first, bad.call)
-        fitting = [edits for edits, one in self.beginning if self.fits(one) and one.sends]
-        self.everywhere = (
-            self.explained(fitting, calls)
-            if len(calls) > 1
-            else [(edits, one) for edits, one in self.beginning if edits in fitting]
+    def __post_init__(self) -> None:
+        self.compared = [*self.check.comparisons].index(self.comparison) + 1
+        self.candidates = self.explain_by(self.check.edits, self.compared)
+
+    def explain_by(self, edits: list[tuple[str, Edit]], compared: int | None) -> list[Candidate]:
+        """Each edit that can run. All calls are made with those that fit the failing call."""
+        failing = [call for call in self.calls if call[0].call == self.bad.call]
+        explanations = self.explanations([edit for _, edit in edits], failing, self.bad.call)
+        pairs = zip(edits, explanations, strict=True)
+        candidates = [Candidate(*edit, first) for edit, first in pairs if first]
+        fits = [c for c in candidates if all(c.first.same_values[:compared])]
+        fits = [c for c in fits if c.first.same_senders]
+        everywhere = [c.first for c in fits]
+        if len(self.calls) > 1:
+            everywhere = self.explanations([c.edit for c in fits], self.calls)
+        for candidate, explanation in zip(fits, everywhere, strict=True):
+            candidate.everywhere = explanation
+        return candidates
+
+    def explanations(self, edits: list[Edit], calls: Sequence, only: int | None = None) -> list:
+        """How far each edit explains these calls; None for one that cannot run."""
+        results = self.run([edit.apply(self.check.solution) for edit in edits], only)
+        return [result and explain(self.check, calls, result) for result in results]
+
+    def best(self, least: Extent) -> str:
+        """The words of the edit that explains most, the first of equals, if it reaches `least`."""
+        ranking = [(c.extent(self.compared), c.words) for c in self.candidates]
+        extent, words = max(ranking, key=lambda place: place[0], default=(Extent.NOTHING, ""))
+        return fill_words(words, self.bad) if extent >= least else ""
+
+    def two_edits(self) -> str:
+        """The words of the first two edits that together explain all values."""
+        likely = sorted(
+            self.candidates,
+            key=lambda c: (all(c.first.same_values[: self.compared]), sum(c.first.same_values)),
+            reverse=True,
         )
-
-    def explained(
-        self,
-        edits: Sequence[tuple[str, Edit]],
-        calls: Sequence[Sequence[Observation]],
-        only: int | None = None,
-    ) -> list[tuple[tuple[str, Edit], Explanation]]:
-        """Each edit with how far it explains these calls, unless it cannot run."""
-        tried = self.run([one.apply(self.check.solution) for _, one in edits], only)
-        return [
-            (one, explain(self.check, calls, obs))
-            for one, obs in zip(edits, tried, strict=True)
-            if obs is not None
-        ]
-
-    def fits(self, one: Explanation) -> bool:
-        """Whether it explains the failing look, and is right where the attempt is: before it."""
-        return all(one.comparisons[: self.so_far])
-
-    def single(self) -> str:
-        """The words of the first edit that gives all that was seen; "" if there is none."""
-        complete = [(words, one) for (words, _), one in self.everywhere if all(one.comparisons)]
-        exact = [words for words, one in complete if one.all]
-        return self.worded([*exact, *(words for words, one in complete)])
-
-    def condition(self) -> str:
-        """The words of the look's own table: of the first condition that holds."""
-        holding = (words for words, one in self.look.mistakes.items() if one.matches(self.bad))
-        return self.worded([*islice(holding, 1)])  # a later one may rely on those before it
-
-    def pair(self) -> str:
-        """The words of two edits that together give all that was seen; "" if there are none."""
-        scores = {id(e): (self.fits(one), sum(one.comparisons)) for (_, e), one in self.beginning}
-        edits = [one for one in self.check.edits if id(one[1]) in scores]
-        edits.sort(key=lambda one: scores[id(one[1])], reverse=True)
         pairs = (
-            (f"{a}\n{b}", made)
-            for (a, x), (b, y) in combinations(edits, 2)
-            if a != b and (made := self.together(x, y))
+            (f"{a.words}\n{b.words}", both)
+            for a, b in combinations(likely, 2)
+            if a.words != b.words and (both := self.combine(a.edit, b.edit))
         )
-        both = [*islice(pairs, self.check.pairs)]
-        fitting = [
-            two
-            for two, one in self.explained(both, self.first, self.bad.call)
-            if all(one.comparisons) and one.sends
-        ]
-        complete = self.explained(fitting, self.calls) if fitting else []
-        return self.worded([words for (words, _), one in complete if all(one.comparisons)])
+        candidates = self.explain_by([*islice(pairs, self.check.pairs)], None)
+        complete = [c.words for c in candidates if c.extent(self.compared) >= Extent.ALL_VALUES]
+        return fill_words(complete[0], self.bad) if complete else ""
 
-    def together(self, one: Edit, other: Edit) -> Edit | None:
+    def combine(self, one: Edit, other: Edit) -> Edit | None:
         """Both edits; None if they cannot both be made."""
-        for two in (one + other, other + one):
-            try:
-                two.apply(self.check.solution)
-            except ValueError:
-                continue
-            return two
+        for both in (one + other, other + one):
+            with suppress(ValueError):
+                both.apply(self.check.solution)
+                return both
         return None
-
-    def of_this_comparison(self) -> str:
-        """The words of an edit that gives all values up to this look; else the first call."""
-        fitting = [words for (words, _), one in self.everywhere if self.fits(one)]
-        begun = [words for (words, _), one in self.beginning if all(one.comparisons) and one.sends]
-        return self.worded([*fitting, *begun])
-
-    def worded(self, fitting: Sequence[str]) -> str:
-        """The first of these words, filled in."""
-        return worded(fitting[0], self.bad) if fitting else ""

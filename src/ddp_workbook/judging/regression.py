@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 
-def model_of() -> nn.Linear:
+def make_model() -> nn.Linear:
     """The same weights for the attempt, the solution and one process."""
     model = nn.Linear(8, 1)
     with torch.no_grad():
@@ -13,7 +13,7 @@ def model_of() -> nn.Linear:
     return model
 
 
-def batch_of(number: int, rows: int, rank: int) -> tuple[Tensor, Tensor]:
+def make_batch(number: int, rows: int, rank: int) -> tuple[Tensor, Tensor]:
     """A rank's part of a batch: x [rows, 8], and its sums [rows, 1]."""
     counted = torch.arange(rows * 8, dtype=torch.float32).reshape(rows, 8)
     x = torch.sin(counted + 7 * rank + 31 * number)

@@ -17,14 +17,14 @@ from manyranks.diagnostics.parsing import parse_source
 NAME = "__set__"  # the name of the function that makes a cell's sets
 
 
-class AnySet(type):
+class SetType(type):
     """Makes `isinstance(x, set)` work as usual in the reader's cell."""
 
     def __instancecheck__(cls, value: Any) -> bool:
         return isinstance(value, builtins.set)
 
 
-class RankOrderedSet(builtins.set, metaclass=AnySet):
+class RankOrderedSet(builtins.set, metaclass=SetType):
     """A set; on odd ranks, a set of strings is iterated backwards. Numbers keep their order.
 
     A set of tensors is in the order of their addresses, which may agree by luck. Here it is in the
@@ -36,13 +36,14 @@ class RankOrderedSet(builtins.set, metaclass=AnySet):
 
     def __iter__(self) -> Iterator:
         order = list(super().__iter__())
-        if all(map(hashes_alike, order)):
+        if all(map(has_stable_hash, order)):
             return iter(order)
         RankOrderedSet.random_orders += 1
-        sizes = [getattr(one, "nbytes", 0) for one in order]
+        sizes = [getattr(element, "nbytes", 0) for element in order]
         if any(sizes):
             order = [
-                one for _, one in sorted(zip(sizes, order, strict=True), key=lambda two: -two[0])
+                element
+                for _, element in sorted(zip(sizes, order, strict=True), key=lambda pair: -pair[0])
             ]
         backwards = (self.reverse_on_odd_ranks or any(sizes)) and int(os.environ["RANK"]) % 2
         return iter(order[::-1] if backwards else order)
@@ -57,25 +58,25 @@ class RankOrderedSet(builtins.set, metaclass=AnySet):
 RankOrderedSet.__name__ = RankOrderedSet.__qualname__ = "set"
 
 
-def hashes_alike(value: Any) -> bool:
+def has_stable_hash(value: Any) -> bool:
     """Whether every process computes the same hash of a value."""
     if isinstance(value, tuple | frozenset):
-        return all(map(hashes_alike, value))
+        return all(map(has_stable_hash, value))
     return isinstance(value, Number)
 
 
 OPERATORS = [f"__{name}__" for name in ["and", "or", "sub", "xor", "rand", "ror", "rsub", "rxor"]]
 for name in (*OPERATORS, "union", "intersection", "difference", "symmetric_difference", "copy"):
 
-    def again(self: RankOrderedSet, *others: Any, method: str = name) -> Any:
+    def set_method(self: RankOrderedSet, *others: Any, method: str = name) -> Any:
         """The result of a plain set's method, as a RankOrderedSet."""
         result = getattr(builtins.set, method)(self, *others)
         return result if result is NotImplemented else RankOrderedSet(result)
 
-    setattr(RankOrderedSet, name, again)
+    setattr(RankOrderedSet, name, set_method)
 
 
-class Displays(ast.NodeTransformer):
+class SetTransformer(ast.NodeTransformer):
     """`{a, b}` and `{a for a in b}` as calls of NAME."""
 
     def visit_Set(self, node: ast.Set) -> ast.AST:
@@ -97,4 +98,4 @@ class Displays(ast.NodeTransformer):
 def compile_cell(text: str, path: str, names: dict[str, Any]) -> types.CodeType:
     """Compile a cell whose globals are `names`; its sets are RankOrderedSets."""
     names |= {"set": RankOrderedSet, NAME: RankOrderedSet}
-    return compile(Displays().visit(parse_source(text, path)), path, "exec")
+    return compile(SetTransformer().visit(parse_source(text, path)), path, "exec")

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from ddp_workbook.judging.values import in_words
 
 
-class Whole(NamedTuple):
+class TensorCase(NamedTuple):
     """A call: the number of ranks that share a tensor, and the kind of tensor."""
 
     ranks: int
@@ -19,24 +19,24 @@ class Whole(NamedTuple):
     kind: str = ""  # its layout in memory, or "a parameter"
 
 
-CALLS = [  # on 4 ranks the first needs two zeros, the second none; rank 3 has none of the third
-    Whole(0, (2, 5), torch.float32),
-    Whole(0, (2, 2, 3), torch.float32),
-    Whole(0, (5,), torch.float64, "a slice of a larger tensor"),
-    Whole(0, (6, 4), torch.int64, "not contiguous"),
-    Whole(0, (), torch.bfloat16),
-    Whole(0, (0, 3), torch.float32),
-    Whole(0, (13, 1), torch.float32, "a parameter"),
-    Whole(0, (3, 2), torch.float64, "not contiguous"),
+CASES = [  # on 4 ranks the first needs two zeros, the second none; rank 3 has none of the third
+    TensorCase(0, (2, 5), torch.float32),
+    TensorCase(0, (2, 2, 3), torch.float32),
+    TensorCase(0, (5,), torch.float64, "a slice of a larger tensor"),
+    TensorCase(0, (6, 4), torch.int64, "not contiguous"),
+    TensorCase(0, (), torch.bfloat16),
+    TensorCase(0, (0, 3), torch.float32),
+    TensorCase(0, (13, 1), torch.float32, "a parameter"),
+    TensorCase(0, (3, 2), torch.float64, "not contiguous"),
 ]
 
 
-def calls(size: int) -> list[Whole]:
+def cases(size: int) -> list[TensorCase]:
     """The calls at this world size."""
-    return [call._replace(ranks=size) for call in CALLS]
+    return [call._replace(ranks=size) for call in CASES]
 
 
-def whole(call: Whole) -> Tensor:
+def full_tensor(call: TensorCase) -> Tensor:
     """The tensor, the same on every rank: no number occurs twice, and the last of several is 0.
 
     Integers are too large for a float64; one of the fractions is infinite.
@@ -57,19 +57,20 @@ def whole(call: Whole) -> Tensor:
     return nn.Parameter(tensor) if call.kind == "a parameter" else tensor
 
 
-def shard(call: Whole, rank: int) -> Tensor:
+def shard(call: TensorCase, rank: int) -> Tensor:
     """The shard of a rank."""
-    flat = whole(call).detach().flatten()
+    flat = full_tensor(call).detach().flatten()
     row = torch.cat([flat, flat.new_zeros(-len(flat) % call.ranks)])
     return row.reshape(call.ranks, -1)[rank].clone()
 
 
-def in_full(value: object) -> str:
+def describe_tensor(value: object) -> str:
     """A tensor's first numbers, its length or shape, and its dtype."""
     if not isinstance(value, Tensor):
         return in_words(value)
-    shown = ", ".join(map(str, value.flatten()[:6].tolist())) + ", …" * (value.numel() > 6)
-    return f"[{shown}] of shape {tuple(value.shape)} in {value.dtype}"
+    numbers = ", ".join(map(str, value.flatten()[:6].tolist()))
+    more = ", …" if value.numel() > 6 else ""
+    return f"[{numbers}{more}] of shape {tuple(value.shape)} in {value.dtype}"
 
 
 @contextlib.contextmanager

@@ -39,11 +39,11 @@ def copied(value: Any) -> Any:
     if isinstance(value, numpy.ndarray):
         return value.copy()
     if isinstance(value, nn.Module):
-        return {name: copied(one) for name, one in value.state_dict().items()}
+        return {name: copied(tensor) for name, tensor in value.state_dict().items()}
     if type(value) in (list, tuple):
         return type(value)(map(copied, value))
     if type(value) is dict:
-        return {key: copied(one) for key, one in value.items()}
+        return {key: copied(item) for key, item in value.items()}
     return value
 
 
@@ -66,15 +66,15 @@ def snapshot(value: Any) -> Any:
         tensors = dict(value.named_parameters(remove_duplicate=False))
         tensors |= dict(value.named_buffers(remove_duplicate=False))
         state = {name: snapshot(tensor) for name, tensor in tensors.items()}
-        for name, one in value.named_modules():
+        for name, submodule in value.named_modules():
             start = f"{name}." if name else ""
-            state[f"{start}training"] = one.training
-            state[f"{start}hooks"] = [list(vars(one)[kind]) for kind in HOOKS]
+            state[f"{start}training"] = submodule.training
+            state[f"{start}hooks"] = [list(vars(submodule)[kind]) for kind in HOOKS]
         return state
     if type(value) in (list, tuple):
         return type(value)(map(snapshot, value))
     if type(value) is dict:
-        return {key: snapshot(one) for key, one in value.items()}
+        return {key: snapshot(item) for key, item in value.items()}
     return value
 
 
@@ -84,19 +84,19 @@ def change(name: str, before: Any, now: Any) -> str:
         if not isinstance(now, TensorState):
             return name
         for aspect in ("shape", "dtype", "numbers", "stride", "memory", "requires_grad", "grad"):
-            if not _alike(getattr(before, aspect), getattr(now, aspect)):
+            if not _same_state(getattr(before, aspect), getattr(now, aspect)):
                 return WORDS[aspect].format(name)
         return ""
     if type(before) is dict and type(now) is dict and list(before) == list(now):
-        inside = (change(f"{name}.{key}", one, now[key]) for key, one in before.items())
+        inside = (change(f"{name}.{key}", item, now[key]) for key, item in before.items())
         return next(filter(None, inside), "")
     return "" if unchanged(now, before) else name
 
 
-def _alike(one: Any, other: Any) -> bool:
-    if isinstance(one, TensorState) and isinstance(other, TensorState):
-        return all(map(_alike, one, other))
-    return unchanged(one, other)
+def _same_state(before: Any, now: Any) -> bool:
+    if isinstance(before, TensorState) and isinstance(now, TensorState):
+        return all(map(_same_state, before, now))
+    return unchanged(before, now)
 
 
 def unchanged(now: Any, before: Any) -> bool:
@@ -104,7 +104,7 @@ def unchanged(now: Any, before: Any) -> bool:
     if now is before:
         return True
     if isinstance(now, TensorState) and isinstance(before, TensorState):
-        return _alike(now, before)
+        return _same_state(now, before)
     if isinstance(now, nn.Module):
         now = copied(now)
     if isinstance(now, torch.Tensor) != isinstance(before, torch.Tensor):

@@ -25,7 +25,7 @@ REGION = re.compile(
 TODO = "raise NotImplementedError  # TODO: your lines instead of this one\n"
 
 
-TORCH = {"nn", "F", "Tensor"}  # code that uses one of these will need torch itself
+TORCH_NAMES = {"nn", "F", "Tensor"}  # code that uses one of these will need torch itself
 
 
 class SourceError(ValueError):
@@ -39,7 +39,7 @@ def path_of(name: str) -> Path:
 
 def stub(text: str, name: str) -> str:
     """The cell that the reader gets: imports, and the function without its solution."""
-    return _cell(text, name, lambda region: _given(region))
+    return _cell(text, name, lambda region: _stub_lines(region))
 
 
 def solution(text: str, name: str) -> str:
@@ -47,11 +47,11 @@ def solution(text: str, name: str) -> str:
     return _cell(text, name, lambda region: region["solution"])
 
 
-def _given(region: re.Match) -> str:
+def _stub_lines(region: re.Match) -> str:
     if region["given"] is None:
         return region["margin"] + TODO
-    given = re.sub(r"^( *)# ?", r"\1", region["given"], flags=re.M)
-    return re.sub(r" +$", "", given, flags=re.M)  # as IPython does with a cell, in strings as well
+    lines = re.sub(r"^( *)# ?", r"\1", region["given"], flags=re.M)
+    return re.sub(r" +$", "", lines, flags=re.M)  # as IPython does with a cell, in strings as well
 
 
 def _cell(text: str, name: str, fill) -> str:
@@ -62,14 +62,14 @@ def _cell(text: str, name: str, fill) -> str:
         raise SourceError(f"There is no function {name} at the top level.")
     lines = text.splitlines(keepends=True)
     first = min([function.lineno, *(d.lineno for d in function.decorator_list)])
-    body = "".join(lines[first - 1 : _end(lines, function)])
+    body = "".join(lines[first - 1 : _last_line(lines, function)])
     if not REGION.search(body):
         raise SourceError(f"{name} holds no lines between BEGIN SOLUTION and END SOLUTION.")
     filled = REGION.sub(fill, body)
     return f"{_imports(tree, filled)}\n\n\n{filled}".strip() + "\n"
 
 
-def _end(lines: list[str], function: ast.FunctionDef) -> int:
+def _last_line(lines: list[str], function: ast.FunctionDef) -> int:
     """Number of the function's last line, including comments at its end, such as the mark."""
     end = function.end_lineno or function.lineno
     while end < len(lines) and re.match(r" +#", lines[end]):
@@ -85,28 +85,28 @@ def _imports(tree: ast.Module, code: str) -> str:
     used = {node.id for node in ast.walk(parse_source(code)) if isinstance(node, ast.Name)}
     lines, before = [], None
     body = list(tree.body)
-    if used & TORCH and "import torch" not in map(ast.unparse, body):
+    if used & TORCH_NAMES and "import torch" not in map(ast.unparse, body):
         first = next(n for n, node in enumerate(body) if "torch" in ast.unparse(node))
         body.insert(first, parse_source("import torch").body[0])
     for node in body:
         if not isinstance(node, ast.Import | ast.ImportFrom):
             continue
-        kept = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]
-        kept = kept or [a for a in node.names if a.name in ("torch", "torch.distributed")]
-        if kept:
-            module = (getattr(node, "module", None) or kept[0].name).split(".")[0]
+        aliases = [a for a in node.names if (a.asname or a.name).split(".")[0] in used]
+        aliases = aliases or [a for a in node.names if a.name in ("torch", "torch.distributed")]
+        if aliases:
+            module = (getattr(node, "module", None) or aliases[0].name).split(".")[0]
             group = module == "torch" or module == "ddp_workbook"
             if before is not None and group != before:
                 lines.append("")  # the standard library first, then a line between
             before = group
-            line = type(node)(**{**vars(node), "names": kept})
+            line = type(node)(**{**vars(node), "names": aliases})
             lines.append(ast.unparse(line))
     return "\n".join(lines)
 
 
-def same_code(one: str, other: str) -> bool:
+def same_code(cell: str, other_cell: str) -> bool:
     """True if two cells differ only in comments and white space."""
     try:
-        return ast.dump(parse_source(one)) == ast.dump(parse_source(other))
+        return ast.dump(parse_source(cell)) == ast.dump(parse_source(other_cell))
     except (SyntaxError, ValueError, RecursionError, MemoryError):
         return False

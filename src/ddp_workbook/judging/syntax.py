@@ -9,10 +9,10 @@ from ddp_workbook.judging.attempts import YOUR_CELL
 from manyranks.diagnostics.parsing import parse_source
 
 MAGIC = re.compile(r"^\s*[%!?]|=\s*[%!]|\?\s*$")
-PASTED = re.compile(r"invalid character|non-printable|null bytes|surrogates")
+ODD_CHARACTERS = re.compile(r"invalid character|non-printable|null bytes|surrogates")
 
 
-def unreadable(code: str) -> list[tuple[str, str]]:
+def syntax_error_rows(code: str) -> list[tuple[str, str]]:
     """Rows of a verdict: line, error, where to look; no rows for valid Python."""
     try:
         with warnings.catch_warnings():
@@ -28,8 +28,8 @@ def unreadable(code: str) -> list[tuple[str, str]]:
     except UnicodeError as error:
         return [("your cell", str(error)), ("look at", _look_at(code, error))]
     except (ValueError, RecursionError, MemoryError) as error:
-        said = str(error) or "brackets or operators nested too deeply for Python"
-        return [("your cell", said), ("look at", _look_at(code, error))]
+        message = str(error) or "brackets or operators nested too deeply for Python"
+        return [("your cell", message), ("look at", _look_at(code, error))]
 
 
 def _look_at(code: str, error: Exception) -> str:
@@ -38,7 +38,7 @@ def _look_at(code: str, error: Exception) -> str:
     line = lines[number - 2] if 2 <= number <= len(lines) + 1 else ""
     if MAGIC.search(line):
         return "An exercise's cell may hold only Python: no %, ! or ? commands."
-    if PASTED.search(str(error)):
+    if ODD_CHARACTERS.search(str(error)):
         return "Was it pasted? It has a character that is invisible, or looks like another one."
     if isinstance(error, IndentationError):
         return "The indentation of this line and of the line before it. Use only spaces."

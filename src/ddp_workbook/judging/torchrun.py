@@ -18,7 +18,7 @@ from unittest.mock import patch
 
 PYTHON = re.compile(r"(.*/)?python[\d.]*")
 ASSIGNMENT = re.compile(r"\w+=.*", flags=re.S)
-BEFORE = ("env", "exec", "uv", "run")  # words that may precede the command
+PREFIX_WORDS = ("env", "exec", "uv", "run")  # words that may precede the command
 
 
 class Reason(Enum):
@@ -58,61 +58,63 @@ class Line:
     @property
     def port(self) -> str:
         """The endpoint's port; "" if none is given."""
-        found = re.search(r":(\d+)$", self.endpoint)
-        return found[1] if found else ""
+        match = re.search(r":(\d+)$", self.endpoint)
+        return match[1] if match else ""
 
 
 def read(words: Sequence[str]) -> Line:
     """The command with these words. Raises Unreadable."""
-    given = parsed(words)
-    program = (*["-m"] * given.module, given.training_script, *given.training_script_args)
-    if given.no_python and PYTHON.fullmatch(program[0]):
+    options = parse(words)
+    program = (options.training_script, *options.training_script_args)
+    if options.module:
+        program = ("-m", *program)
+    if options.no_python and PYTHON.fullmatch(program[0]):
         program = program[1:]
-    endpoint = given.rdzv_endpoint.strip()
-    if given.rdzv_backend == "static" and not endpoint:
-        endpoint = f"{given.master_addr}:{given.master_port}"
+    endpoint = options.rdzv_endpoint.strip()
+    if options.rdzv_backend == "static" and not endpoint:
+        endpoint = f"{options.master_addr}:{options.master_port}"
     return Line(
-        nnodes=exact(given.nnodes),
-        nproc=given.nproc_per_node,
-        backend="c10d" if given.standalone else given.rdzv_backend,
+        nnodes=host_count(options.nnodes),
+        nproc=options.nproc_per_node,
+        backend="c10d" if options.standalone else options.rdzv_backend,
         endpoint=endpoint,
-        run_id=given.rdzv_id,
-        standalone=given.standalone,
-        node_rank=given.node_rank,
+        run_id=options.rdzv_id,
+        standalone=options.standalone,
+        node_rank=options.node_rank,
         program=program,
     )
 
 
 def variables(words: Sequence[str]) -> dict[str, str]:
     """The assignments in front of the command; torchrun's parser takes defaults from `PET_*`."""
-    return dict(word.split("=", 1) for word in words[: before(words)] if "=" in word)
+    return dict(word.split("=", 1) for word in words[: count_prefix(words)] if "=" in word)
 
 
-def before(words: Sequence[str]) -> int:
+def count_prefix(words: Sequence[str]) -> int:
     """How many words precede the command."""
     others = (
         number
         for number, word in enumerate(words)
-        if word not in BEFORE and not ASSIGNMENT.fullmatch(word)
+        if word not in PREFIX_WORDS and not ASSIGNMENT.fullmatch(word)
     )
     return next(others, len(words))
 
 
 def arguments(words: Sequence[str]) -> list[str]:
     """The words after `torchrun`, or after `python -m torch.distributed.run`."""
-    rest = list(words[before(words) :])
+    rest = list(words[count_prefix(words) :])
     if rest and os.path.basename(rest[0]) == "torchrun":
         return rest[1:]
     if len(rest) > 2 and PYTHON.fullmatch(rest[0]):
-        named = [word for word in rest[1:] if word not in ("-u", "-m")]
-        if named[:1] == ["torch.distributed.run"] and "-m" in rest:
+        module_words = [word for word in rest[1:] if word not in ("-u", "-m")]
+        if module_words[:1] == ["torch.distributed.run"] and "-m" in rest:
             return rest[rest.index("torch.distributed.run") + 1 :]
     raise Unreadable(
         Reason.ANOTHER_COMMAND, f"It begins with {rest[0]!r}." if rest else "It is empty."
     )
 
 
-def parsed(words: Sequence[str]) -> argparse.Namespace:
+def parse(words: Sequence[str]) -> argparse.Namespace:
     """The options, by torchrun's own parser. Raises Unreadable with the parser's message."""
     from torch.distributed.run import (
         get_args_parser,
@@ -136,13 +138,13 @@ def refuse(*message: Any) -> None:
     raise Unreadable(Reason.REFUSED, text)
 
 
-def exact(nnodes: str) -> str:
+def host_count(nnodes: str) -> str:
     """The number of hosts: "2" for "2" and for "2:2"."""
     least, _, most = nnodes.strip().partition(":")
     return least if most in ("", least) else nnodes
 
 
-def split(text: str) -> list[str]:
+def split_line(text: str) -> list[str]:
     """The words of a line, split as in a shell. Raises Unreadable for an unclosed quote."""
     try:
         return shlex.split(text.replace("\\\n", " "), comments=True)

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-MOST = 12  # elements of a tensor, and items of a list, that are shown
-DEEPEST = 4  # lists in lists
+MAX_ITEMS = 12  # elements of a tensor, and items of a list, that are shown
+MAX_DEPTH = 4  # lists in lists
 SHORT = reprlib.Repr()
 SHORT.maxother = SHORT.maxstring = 120
 
@@ -18,7 +18,7 @@ def in_words(value: Any) -> str:
 
     Items of lists, tuples and dicts are shown the same way, anything else as its shortened repr.
     """
-    return _in_words(value, DEEPEST)
+    return _in_words(value, MAX_DEPTH)
 
 
 def _in_words(value: Any, depth: int) -> str:
@@ -30,7 +30,7 @@ def _in_words(value: Any, depth: int) -> str:
         items = [f"{SHORT.repr(k)}: {_in_words(v, depth - 1)}" for k, v in _first(value.items())]
         return "{" + _joined(items, len(value)) + "}"
     if type(value) in (list, tuple):
-        inner = _joined([_in_words(one, depth - 1) for one in _first(value)], len(value))
+        inner = _joined([_in_words(item, depth - 1) for item in _first(value)], len(value))
         if type(value) is list:
             return f"[{inner}]"
         return f"({inner},)" if len(value) == 1 else f"({inner})"
@@ -40,7 +40,7 @@ def _in_words(value: Any, depth: int) -> str:
 
 
 def _first(items: Any) -> list:
-    return [one for one, _ in zip(items, range(MOST), strict=False)]
+    return [item for item, _ in zip(items, range(MAX_ITEMS), strict=False)]
 
 
 def _joined(items: list[str], length: int) -> str:
@@ -53,9 +53,9 @@ def _tensor(tensor: torch.Tensor) -> str:
         plain = tensor.detach().cpu().to_dense() if tensor.is_sparse else tensor.detach().cpu()
         if tensor.numel() == 0:
             return f"[] (shape {shape})"
-        if plain.numel() <= MOST:
+        if plain.numel() <= MAX_ITEMS:
             return str(_rounded(plain.tolist()))
-        first = [_rounded(one) for one in plain.flatten()[:4].tolist()]
+        first = [_rounded(number) for number in plain.flatten()[:4].tolist()]
     except (RuntimeError, NotImplementedError):  # without values, on the device "meta"
         return f"a tensor of shape ({shape}) on {tensor.device}, without numbers to show"
     return f"[{', '.join(map(str, first))}, … ({shape} numbers)]"
@@ -63,7 +63,7 @@ def _tensor(tensor: torch.Tensor) -> str:
 
 def _rounded(value: Any) -> Any:
     if isinstance(value, list):
-        return [_rounded(one) for one in value]
+        return [_rounded(item) for item in value]
     if isinstance(value, float) and math.isfinite(value):
         number = float(f"{value:.5g}")
         return int(number) if number == int(number) and abs(number) < 1e9 else number
@@ -78,14 +78,16 @@ def first_difference(
     Lists, tuples and dicts are entered at the first difference, tensors where it is large.
     """
     where: list[Any] = []
-    while inside := _differing(actual, expected, same):
+    while inside := _difference_inside(actual, expected, same):
         key, actual, expected = inside
         where.append(key)
     keys = [repr(key) if isinstance(key, str) else f"{key}" for key in where]
     return f"element {' '.join(keys)}" if keys else "", actual, expected
 
 
-def _differing(actual: Any, expected: Any, same: Callable[[Any, Any], bool]) -> tuple | None:
+def _difference_inside(
+    actual: Any, expected: Any, same: Callable[[Any, Any], bool]
+) -> tuple | None:
     """Key and both elements of the first difference inside; None if there are no such elements."""
     pairs: Any = ()
     if isinstance(actual, torch.Tensor) and isinstance(expected, torch.Tensor):
@@ -98,7 +100,7 @@ def _differing(actual: Any, expected: Any, same: Callable[[Any, Any], bool]) -> 
                 return place, actual[tuple(place)].item(), expected[tuple(place)].item()
     elif isinstance(actual, list | tuple) and isinstance(expected, list | tuple):
         if len(actual) == len(expected):
-            pairs = ((n, *both) for n, both in enumerate(zip(actual, expected, strict=True)))
+            pairs = ((n, *values) for n, values in enumerate(zip(actual, expected, strict=True)))
     elif type(actual) is dict and type(expected) is dict and list(actual) == list(expected):
         pairs = ((key, actual[key], expected[key]) for key in expected)
-    return next((one for one in pairs if not same(*one[1:])), None)
+    return next((pair for pair in pairs if not same(*pair[1:])), None)

@@ -127,7 +127,7 @@ def _grade(exercise: Exercise, folder: Path, judge: Judge) -> Grade:
     count = len(attempts.earlier(folder, name))
     latest = _judge_file(exercise, folder / f"{name}.py", judge)
     best = latest
-    if latest.kind != SOLVED and (passes := attempts.passed_in(folder, name)):
+    if latest.kind != SOLVED and (passes := attempts.passed_attempts(folder, name)):
         best = _judge_file(exercise, passes[max(passes)], judge)  # the note could be anybody's
         best = best if best.kind == SOLVED else latest
     count = max(count, int(latest.kind != NOT_ATTEMPTED))

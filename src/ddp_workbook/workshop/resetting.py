@@ -36,7 +36,7 @@ def reset(name: str, path: Path | None = None) -> Path | None:
     code = source.partition("\n")[2] if pages.EXERCISE.match(source) else source
     copy = None
     if code.strip() and not same_code(code, exercise.stub):
-        copy = attempts.keep(path.parent / attempts.FOLDER, name, code)
+        copy = attempts.save_numbered(path.parent / attempts.FOLDER, name, code)
     elif pages.EXERCISE.match(source) and cell["cell_type"] == "code":
         return None
     cell["cell_type"] = "code"

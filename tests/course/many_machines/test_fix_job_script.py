@@ -11,7 +11,7 @@ import pytest
 from ddp_workbook.exercises.many_machines import fix_job_script as exercise
 from ddp_workbook.judging import directives, job_scripts
 from ddp_workbook.judging.catalogue import Exercise
-from ddp_workbook.judging.directives import JobRequest, Refused
+from ddp_workbook.judging.directives import InvalidScript, JobRequest
 from tests.clusters.slurm import Slurm
 from tests.leaks import wait_until
 
@@ -75,11 +75,11 @@ def test_an_unusual_script_is_right(name):
 
 
 TIMES = {
-    directives.slurm_time: {
+    directives.parse_slurm_time: {
         "30": 1800, "30:00": 1800, "0:30:00": 1800, "0-0:30": 1800,
         "1-12": 36 * 3600, "2-3:04:05": 183845,
     },
-    directives.pbs_time: {"30": 30, "30:00": 1800, "00:30:00": 1800, "1:2:3": 3723},
+    directives.parse_pbs_time: {"30": 30, "30:00": 1800, "00:30:00": 1800, "1:2:3": 3723},
 }  # fmt: skip
 
 
@@ -88,10 +88,10 @@ def test_a_time(read):
     assert {text: read(text) for text in TIMES[read]} == TIMES[read]
 
 
-@pytest.mark.parametrize("read", [directives.slurm_time, directives.pbs_time])
+@pytest.mark.parametrize("read", [directives.parse_slurm_time, directives.parse_pbs_time])
 @pytest.mark.parametrize("text", ["30m", "half", "1:2:3:4"])
 def test_a_time_that_nobody_understands_is_refused(read, text):
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidScript):
         read(text)
 
 
@@ -133,7 +133,7 @@ def test_spellings_of_two_nodes_with_four_gpus_for_pbs(lines):
     ],
 )
 def test_what_a_scheduler_refuses(read, line):
-    with pytest.raises(Refused):
+    with pytest.raises(InvalidScript):
         read([line])
 
 
@@ -154,7 +154,7 @@ def test_which_lines_are_directives():
         "slurm", "\n".join(["#!/bin/bash", "# one", "", *lines, *late])
     )
     assert (asked.nodes, asked.gpus, asked.seconds) == (2, 0, 0)
-    assert asked.unread == [lines[1], lines[2].strip(), *late[1:3]]
+    assert asked.unread_lines == [lines[1], lines[2].strip(), *late[1:3]]
 
 
 # Playing
@@ -190,10 +190,12 @@ def test_the_folder_of_a_player_that_was_killed_is_swept_away(tmp_path, monkeypa
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     gone = subprocess.Popen(["true"])
     gone.wait()
-    (tmp_path / f"{job_scripts.FOLDER}{gone.pid}-a" / "bin").mkdir(parents=True)
-    (tmp_path / f"{job_scripts.FOLDER}{os.getpid()}-b").mkdir()
-    job_scripts.sweep()
-    assert [path.name for path in tmp_path.iterdir()] == [f"{job_scripts.FOLDER}{os.getpid()}-b"]
+    (tmp_path / f"{job_scripts.FOLDER_PREFIX}{gone.pid}-a" / "bin").mkdir(parents=True)
+    (tmp_path / f"{job_scripts.FOLDER_PREFIX}{os.getpid()}-b").mkdir()
+    job_scripts.remove_stale_folders()
+    assert [path.name for path in tmp_path.iterdir()] == [
+        f"{job_scripts.FOLDER_PREFIX}{os.getpid()}-b"
+    ]
 
 
 def sleeping(marker: str) -> list[psutil.Process]:

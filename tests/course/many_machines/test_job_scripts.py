@@ -85,7 +85,7 @@ def test_both_schedulers_are_asked_for_the_same(stem):
         for scheduler in ("slurm", "pbs")
     )
     assert (pbs.nodes, pbs.gpus, pbs.seconds) == (slurm.nodes, slurm.gpus, slurm.seconds)
-    assert slurm.seconds and pbs.unread == slurm.unread == []
+    assert slurm.seconds and pbs.unread_lines == slurm.unread_lines == []
     script = (FOLDER / f"{stem}.pbs").read_text()
     assert set(re.findall(r":(\w+)=", re.search(r"select=(\S+)", script)[1])) <= CHUNK
     assert re.search(r"(?m)^#PBS -N \w{1,15}$", script)  # older ones take no longer name

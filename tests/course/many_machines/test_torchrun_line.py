@@ -35,7 +35,7 @@ LINE = "--nnodes=2 --nproc-per-node=4 --rdzv-backend=c10d --rdzv-endpoint=a:2950
     ],
 )
 def test_spellings_of_one_line(text):
-    assert torchrun.read(torchrun.split(text)) == torchrun.Line(
+    assert torchrun.read(torchrun.split_line(text)) == torchrun.Line(
         nnodes="2",
         nproc="4",
         backend="c10d",
@@ -71,14 +71,14 @@ def test_an_endpoint_has_a_host_and_a_port(endpoint, host, port):
 )
 def test_what_is_no_line(text, reason, capsys):
     with pytest.raises(Unreadable) as caught:
-        torchrun.read(torchrun.split(text))
+        torchrun.read(torchrun.split_line(text))
     assert caught.value.reason is reason
     assert capsys.readouterr() == ("", "")
 
 
 def test_assignments_are_gone_once_they_are_read():
     before = dict(os.environ)
-    torchrun.read(torchrun.split("PET_NNODES=3 A=b torchrun x.py"))
+    torchrun.read(torchrun.split_line("PET_NNODES=3 A=b torchrun x.py"))
     assert dict(os.environ) == before
     assert torchrun.read(["torchrun", "x.py"]).nnodes == "1"
 

@@ -116,7 +116,7 @@ def test_without_a_stop_a_single_rank_has_the_samplers_order(drawn):
 def test_the_hash_of_a_text_is_another_one_in_each_call_of_an_attempt(monkeypatch):
     """As in processes that were started one by one; ranks here are forks of one process."""
     monkeypatch.setenv("RANK", "0")
-    one = [in_rank.hash_of_a_process(value) for value in ("text", ("text", 1), 5, (5, 1))]
+    one = [in_rank.process_dependent_hash(value) for value in ("text", ("text", 1), 5, (5, 1))]
     monkeypatch.setattr(in_rank.GuardedFunction, "calls", in_rank.GuardedFunction.calls + 1)
-    other = [in_rank.hash_of_a_process(value) for value in ("text", ("text", 1), 5, (5, 1))]
+    other = [in_rank.process_dependent_hash(value) for value in ("text", ("text", 1), 5, (5, 1))]
     assert one[0] != other[0] and one[1] != other[1] and one[2:] == other[2:]

@@ -134,7 +134,7 @@ def call_and_measure(function: Callable, model: Small) -> Any:
         LIMIT_BYTES, PATIENCE_S * (dist.get_rank() > 0)
     ) as memory:  # rank 0 may have all
         returned = function(model)
-    model.peak_bytes = memory.most
+    model.peak_bytes = memory.peak_bytes
     return returned
 
 

@@ -27,7 +27,7 @@ from torch import Tensor
 from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit
 from ddp_workbook.judging.equality import values_equal
 from ddp_workbook.judging.memory import PeakMemoryMode
-from ddp_workbook.judging.shards import filled_memory, in_full
+from ddp_workbook.judging.shards import describe_tensor, filled_memory
 
 MINUTES = 13
 HINTS = [
@@ -132,7 +132,7 @@ def call_and_measure(function: Callable, full: Tensor, sizes: list[int], read: F
     """Call the reader's function, and note how much memory it took."""
     with filled_memory(), PeakMemoryMode(0) as memory:
         returned = function(full, sizes, read)
-    read.peak_bytes = memory.most
+    read.peak_bytes = memory.peak_bytes
     return returned
 
 
@@ -189,7 +189,7 @@ CHECK = DistributedCheck(
             },
             hint="Follow this rank's first row: which file has it, and as its which row? "
             "Then follow its last one.",
-            show=in_full,
+            show=describe_tensor,
         ),
         Comparison(
             select=lambda obs: sorted({*obs.ops}),

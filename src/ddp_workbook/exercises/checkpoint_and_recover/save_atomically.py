@@ -36,9 +36,9 @@ from ddp_workbook.judging import (
 from ddp_workbook.judging.crash_points import (
     CrashPoints,
     full_disk,
-    own_folder,
-    read,
+    read_if_present,
     read_only,
+    temporary_target,
 )
 from ddp_workbook.judging.equality import values_equal
 
@@ -109,7 +109,7 @@ def as_bytes(state: dict) -> bytes:
 
 def call_in_folder(save_atomically: Callable, case: Save) -> dict[str, Any]:
     """Call the function in a folder of its own, and say what it has left there."""
-    with own_folder() as folder:
+    with temporary_target() as folder:
         folder.mkdir()
         path = folder / FILE
         if case is A_FOLDER:
@@ -120,9 +120,8 @@ def call_in_folder(save_atomically: Callable, case: Save) -> dict[str, Any]:
             crash_points = call_once(save_atomically, path, case)[0]
             path.unlink(missing_ok=True)
             path.write_bytes(as_bytes(OLD))
-            contents = (
-                crash_points.others[len(crash_points.others) // 2] if crash_points.others else {}
-            )
+            moments = crash_points.other_files
+            contents = moments[len(moments) // 2] if moments else {}
             for file, content in contents.items():
                 file.parent.mkdir(parents=True, exist_ok=True)
                 file.write_bytes(content)
@@ -158,9 +157,9 @@ def call_once(function: Callable, path: Path, case: Save) -> tuple[CrashPoints, 
 
 def observe_call(save_atomically: Callable, path: Path, case: Save) -> dict[str, Any]:
     """What a call has done to the folder, at each moment and in the end."""
-    before, names = read(path), list_names(path.parent)
+    before, names = read_if_present(path), list_names(path.parent)
     crash_points, error = call_once(save_atomically, path, case)
-    after = read(path)
+    after = read_if_present(path)
     whole = describe_path(path, before, after, state_of(case))
     saved = whole == "the new state"
     torn = [moment for moment in crash_points.contents if moment[0] not in (before, after)]

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ddp_workbook.judging import ANY, Comparison, DistributedCheck, Observation, Pattern, body, edit
 from ddp_workbook.judging.equality import values_equal
-from ddp_workbook.judging.shards import in_full
+from ddp_workbook.judging.shards import describe_tensor
 
 MINUTES = 20
 HINTS = [
@@ -150,7 +150,7 @@ CHECK = DistributedCheck(
             "and where in each that you receive?",
             actual="{part} of the list is {value} {where}",
             required="{expected}",
-            show=in_full,
+            show=describe_tensor,
         ),
         Comparison(
             select=lambda obs: [op for op in ("send", "recv") if op in obs.ops],
@@ -216,7 +216,7 @@ CHECK = DistributedCheck(
     },
     max_collectives=2,
     collectives_hint="Which of these can you do without? How many would it take with 100 ranks?",
-    unchanged="Which of your lines writes into it?",
+    unchanged_hint="Which of your lines writes into it?",
     errors={
         "expanded size": PADDING_HINT,
         "number of sizes": PADDING_HINT,

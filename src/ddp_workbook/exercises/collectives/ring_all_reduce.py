@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.judging import Comparison, DistributedCheck, Pattern, edit
-from ddp_workbook.judging.comm_comparisons import MESSAGES_ALONE, OWN_DTYPE, sends_of
+from ddp_workbook.judging.comm_comparisons import MESSAGE_DTYPE, ONLY_SEND_AND_RECV, send_rows
 
 MINUTES = 30
 HINTS = [
@@ -125,19 +125,19 @@ CHECK = DistributedCheck(
     make_args=lambda case, rank: (tensor_of(case, rank),),
     observe=lambda returned, tensor: tensor,
     comparisons=[
-        MESSAGES_ALONE,
+        ONLY_SEND_AND_RECV,
         Comparison(
             select=lambda obs: sorted(
-                {row["peer"] for row in sends_of(obs)} - {(obs.rank + 1) % obs.size}
+                {row["peer"] for row in send_rows(obs)} - {(obs.rank + 1) % obs.size}
             ),
             expected=[],
             hint="Draw who sends to whom. Is it a ring?",
             actual="rank {rank} sent to ranks {value}",
             required=lambda obs: f"only to rank {(obs.rank + 1) % obs.size}",
         ),
-        OWN_DTYPE,
+        MESSAGE_DTYPE,
         Comparison(
-            select=lambda obs: max((row["bytes"] for row in sends_of(obs)), default=0),
+            select=lambda obs: max((row["bytes"] for row in send_rows(obs)), default=0),
             expected=lambda case: max_length(case) * case.dtype.itemsize,
             mistakes={
                 "This message is the whole tensor. How much of it must go in one round?": Pattern(
@@ -152,7 +152,7 @@ CHECK = DistributedCheck(
             equal=lambda actual, expected: actual <= expected,
         ),
         Comparison(
-            select=lambda obs: len(sends_of(obs)),
+            select=lambda obs: len(send_rows(obs)),
             expected=lambda case: 2 * (case.ranks - 1),
             hint="Count the messages, round by round. Which pieces does the next rank still need?",
             actual="{value} messages from rank {rank}",

@@ -20,7 +20,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit, in_words
-from ddp_workbook.judging.comm_comparisons import MESSAGES_ALONE, OWN_DTYPE, sends_of
+from ddp_workbook.judging.comm_comparisons import MESSAGE_DTYPE, ONLY_SEND_AND_RECV, send_rows
 
 MINUTES = 20
 HINTS = [
@@ -84,13 +84,13 @@ def nbytes(obs: Observation) -> int:
 def messages_to(obs: Observation) -> list[dict]:
     """The messages to this rank."""
     return [
-        row for rank_obs in obs.all_ranks for row in sends_of(rank_obs) if row["peer"] == obs.rank
+        row for rank_obs in obs.all_ranks for row in send_rows(rank_obs) if row["peer"] == obs.rank
     ]
 
 
 def sends_too_early(obs: Observation) -> bool:
     """Whether a rank that is not src sent something before it had waited for its receive."""
-    first = next(iter(sends_of(obs)), None)
+    first = next(iter(send_rows(obs)), None)
     if obs.rank == obs.case.src or first is None:
         return False
     return obs.ops[0] == "send" or bool(first.get("under_way"))
@@ -98,7 +98,7 @@ def sends_too_early(obs: Observation) -> bool:
 
 def rounds_of(obs: Observation) -> list[list[tuple[int, int]]]:
     """Who sends to whom in each round, if every rank sends as early as the rules allow."""
-    sends = [[row["peer"] for row in sends_of(rank_obs)] for rank_obs in obs.all_ranks]
+    sends = [[row["peer"] for row in send_rows(rank_obs)] for rank_obs in obs.all_ranks]
     holders, rounds = [obs.case.src], []
     while pairs := [(rank, sends[rank].pop(0)) for rank in holders if sends[rank]]:
         rounds.append(pairs)
@@ -142,7 +142,7 @@ CHECK = DistributedCheck(
     make_args=lambda case, rank: (tensor_of(case, rank), case.src)[: 2 if case.src else 1],
     observe=lambda returned, tensor, *src: tensor,
     comparisons=[
-        MESSAGES_ALONE,
+        ONLY_SEND_AND_RECV,
         Comparison(
             select=lambda obs: len(messages_to(obs)),
             expected=lambda case, rank: int(rank != case.src),
@@ -155,7 +155,7 @@ CHECK = DistributedCheck(
             actual="the number of messages to rank {rank} is {value}",
             required=lambda obs: f"one message to each rank except rank {obs.case.src}",
         ),
-        OWN_DTYPE,
+        MESSAGE_DTYPE,
         Comparison(
             select=lambda obs: {row["bytes"] for row in obs.communication} - {nbytes(obs)},
             expected=set(),

@@ -252,7 +252,7 @@ CHECK = SingleProcessCheck(
             split("len(images) // devices + 1")
         ),
     },
-    unchanged="Which line writes into the batch?",
+    unchanged_hint="Which line writes into the batch?",
     errors={
         "'int' object is not iterable": DEVICES_HINT,
         "object of type 'int' has no len()": DEVICES_HINT,

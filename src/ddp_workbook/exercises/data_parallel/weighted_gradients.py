@@ -105,7 +105,7 @@ CHECK = SingleProcessCheck(
             select=lambda obs: by_parameter(obs.actual),
             mistakes={
                 f"gradients or rows were overwritten as well. {IN_PLACE_HINT}": Pattern(
-                    lambda obs: obs.changed
+                    lambda obs: obs.changed_arguments
                 ),
             },
             hint="How much weight does each replica have here, and what do the weights add up to?",
@@ -150,7 +150,7 @@ CHECK = SingleProcessCheck(
             edit("shares =", "rows = rows[:1] * (len(rows) - 1) + rows[-1:]\n    shares =")
         ),
     },
-    unchanged=IN_PLACE_HINT,
+    unchanged_hint=IN_PLACE_HINT,
     errors={
         "must match": "Two shapes do not fit together. Do you combine gradients of one parameter, "
         "and do your weights fit each shape?",

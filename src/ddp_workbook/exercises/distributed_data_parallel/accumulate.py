@@ -27,9 +27,9 @@ from torch.optim import Optimizer
 from ddp_workbook.judging import Comparison, DistributedCheck, body, edit
 from ddp_workbook.judging.micro_batches import (
     SHARED_MISTAKES,
-    in_ddp,
+    gradients_sent_once,
     micro_batch,
-    sent_once,
+    wrap_in_ddp,
 )
 
 MINUTES = 15
@@ -75,7 +75,7 @@ class Step(NamedTuple):
 def make_args(step: Step, rank: int) -> tuple:
     """A model in DDP, which notes what goes through it; the rank's micro-batches; an optimizer."""
     model = nn.Linear(3, 2, dtype=torch.float64)
-    ddp = in_ddp(model, INITIAL_WEIGHTS, left=1.5 + rank)
+    ddp = wrap_in_ddp(model, INITIAL_WEIGHTS, old_gradient=1.5 + rank)
     optimizer = step.optimizer(model.parameters(), lr=RATE)
     ddp.events = []  # what is done, and whether it is done outside of no_sync
 
@@ -128,7 +128,7 @@ CHECK = DistributedCheck(
             actual="the weights are {value} {where}",
             required="{expected} {there}",
         ),
-        sent_once(
+        gradients_sent_once(
             INITIAL_WEIGHTS,
             "Which lines sent that? DDP does it in a backward outside of no_sync.",
         ),

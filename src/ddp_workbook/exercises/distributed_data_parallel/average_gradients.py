@@ -19,13 +19,13 @@ from torch import nn
 from ddp_workbook.judging import Comparison, DistributedCheck, Edit, Observation, Pattern, edit
 from ddp_workbook.judging.equality import values_equal
 from ddp_workbook.judging.gradients import (
-    WEIGHTS_STAY,
+    WEIGHTS_UNCHANGED,
     Gradients,
-    give,
-    held,
+    describe_gradients,
+    make_gradients,
     mean,
+    set_gradients,
     weights_and_gradients,
-    where_they_held,
 )
 
 MINUTES = 8
@@ -84,7 +84,7 @@ def calls(size: int) -> list[Step]:
 
 def gradients_of(call: int, rank: int) -> Gradients:
     """What `rank` holds; the gradient of `matrix` is not contiguous."""
-    own = held(FIRST, call, rank) | {"frozen": None, "unused": None}
+    own = make_gradients(FIRST, call, rank) | {"frozen": None, "unused": None}
     own["matrix"] = own["matrix"].mT.contiguous().mT
     if rank == 1 and SPECIAL[call] is not None:
         own["inner.scale"] = torch.tensor(SPECIAL[call])
@@ -93,7 +93,7 @@ def gradients_of(call: int, rank: int) -> Gradients:
 
 def make_args(call: Step, rank: int) -> tuple[Small]:
     """The model, with the gradients of this rank."""
-    give(call.model, call.gradients[rank], rank)
+    set_gradients(call.model, call.gradients[rank], rank)
     return (call.model,)
 
 
@@ -115,11 +115,13 @@ def mean_or_unchanged(obs: Observation) -> bool:
 
 CHECK = DistributedCheck(
     cases=calls,
-    call_text=lambda call, part: f"average_gradients(model){where_they_held(call.gradients, part)}",
+    call_text=lambda call, part: (
+        f"average_gradients(model){describe_gradients(call.gradients, part)}"
+    ),
     make_args=make_args,
     observe=weights_and_gradients,
     comparisons=[
-        WEIGHTS_STAY,
+        WEIGHTS_UNCHANGED,
         Comparison(
             select=lambda obs: obs.actual["gradients"],
             expected=lambda call: mean(call.gradients),

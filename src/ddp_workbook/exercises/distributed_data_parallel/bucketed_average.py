@@ -25,13 +25,13 @@ from torch import nn
 from ddp_workbook.judging import Comparison, DistributedCheck, Edit, Observation, edit
 from ddp_workbook.judging.comm_comparisons import calls_only
 from ddp_workbook.judging.gradients import (
-    WEIGHTS_STAY,
+    WEIGHTS_UNCHANGED,
     Gradients,
-    give,
-    held,
+    describe_gradients,
+    make_gradients,
     mean,
+    set_gradients,
     weights_and_gradients,
-    where_they_held,
 )
 
 MINUTES = 20
@@ -101,7 +101,7 @@ def calls(size: int) -> list[Step]:
 
 def gradients_of(call: int, rank: int, missing: str) -> Gradients:
     """What `rank` holds: one gradient is not contiguous, one may overflow, and one is missing."""
-    own = held(MODEL, call, rank)
+    own = make_gradients(MODEL, call, rank)
     own["p12"] = own["p12"].t().contiguous().t()
     if call == 2 and rank == 1:
         own["p01"][0] = torch.inf
@@ -110,7 +110,7 @@ def gradients_of(call: int, rank: int, missing: str) -> Gradients:
 
 def make_args(call: Step, rank: int) -> tuple[nn.Module, int]:
     """The model with the gradients of this rank, and the cap."""
-    give(MODEL, call.gradients[rank], rank)
+    set_gradients(MODEL, call.gradients[rank], rank)
     return MODEL, call.cap
 
 
@@ -123,7 +123,7 @@ def bucket_bytes(obs: Observation) -> list[int]:
 def call_text(call: Step, name: str) -> str:
     """The call, and what it is about: one gradient, or the bytes of all."""
     if name:
-        return f"bucketed_average(model, {call.cap}){where_they_held(call.gradients, name)}"
+        return f"bucketed_average(model, {call.cap}){describe_gradients(call.gradients, name)}"
     gradients = [
         gradient for gradient in reversed(call.gradients[0].values()) if gradient is not None
     ]
@@ -171,7 +171,7 @@ CHECK = DistributedCheck(
             actual="rank {rank} sent {value} bytes",
             required="{expected} bytes on every rank, one all_reduce for each bucket",
         ),
-        WEIGHTS_STAY,
+        WEIGHTS_UNCHANGED,
         Comparison(
             select=lambda obs: obs.actual["gradients"],
             expected=lambda call: mean(call.gradients),

@@ -131,7 +131,8 @@ CHECK = DistributedCheck(
     ),
     make_args=make_args,
     observe=observe,
-    unchanged="Which line writes into loss, or into its memory, which detach() and data share?",
+    unchanged_hint="Which line writes into loss, or into its memory, which detach() and data "
+    "share?",
     comparisons=[
         Comparison(
             select=lambda obs: obs.actual["graph"],

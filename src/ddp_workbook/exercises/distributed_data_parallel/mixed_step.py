@@ -24,9 +24,9 @@ from torch.optim import Optimizer
 from ddp_workbook.judging import Comparison, DistributedCheck, edit
 from ddp_workbook.judging.micro_batches import (
     SHARED_MISTAKES,
-    in_ddp,
+    gradients_sent_once,
     micro_batch,
-    sent_once,
+    wrap_in_ddp,
 )
 
 MINUTES = 15
@@ -92,7 +92,7 @@ def steps(size: int) -> list[Step]:
 def make_args(step: Step, rank: int) -> tuple:
     """A model in DDP, the rank's micro-batches, an optimizer, a scaler, and the largest norm."""
     model = nn.Linear(4, 3)
-    ddp = in_ddp(model, INITIAL_WEIGHTS, left=0.5 * SCALE)
+    ddp = wrap_in_ddp(model, INITIAL_WEIGHTS, old_gradient=0.5 * SCALE)
     optimizer = torch.optim.SGD(model.parameters(), lr=RATE)
     ddp.formats, ddp.steps = set(), []
     ddp.register_forward_hook(lambda _, __, scores: ddp.formats.add(str(scores.dtype)[6:]))
@@ -169,7 +169,7 @@ CHECK = DistributedCheck(
             actual="the right weights, but the scale is {value:g} {where} afterwards",
             required="{right:g} {there}",
         ),
-        sent_once(
+        gradients_sent_once(
             INITIAL_WEIGHTS,
             "Which lines sent that? DDP sends in a backward outside of no_sync, and inf travels "
             "with the gradients.",

@@ -243,7 +243,7 @@ CHECK = SingleProcessCheck(
             TOO_LARGE, "if filled + size >= limit"
         ),
     },
-    unchanged="Which line changes the caller's list?",
+    unchanged_hint="Which line changes the caller's list?",
     errors={
         "Error: block": "The block is named. Which kind of error does the task ask for?",
         "does not end": "There are 300 blocks here. How many ways are there to cut them into "

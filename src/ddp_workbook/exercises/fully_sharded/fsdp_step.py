@@ -386,7 +386,7 @@ CHECK = DistributedCheck(
             f"total = {REDUCE}\n    for block in blocks:\n        block.shard -= lr * total{SIZE}",
         ),
     },
-    unchanged="Which line changes it? For example, pop and reverse change a list in place.",
+    unchanged_hint="Which line changes it? For example, pop and reverse change a list in place.",
     errors={
         "there was no forward": "Each backward of a block needs a forward of that block before it.",
         "forward of block": "Which call gathers its weight, and which one takes it away?",

@@ -333,7 +333,7 @@ CHECK = SingleProcessCheck(
             LARGEST, "shard(max(blocks, key=lambda block: sum(map(prod, block)), default=[]))"
         ),
     },
-    unchanged="Which line changes the caller's lists?",
+    unchanged_hint="Which line changes the caller's lists?",
     errors={
         "empty": "A model may have no blocks or no root. What is the largest of none?",
         "to unpack": "A tensor may have one dimension, two or three.",

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ddp_workbook.judging import Comparison, DistributedCheck, body, edit, in_words
 from ddp_workbook.judging.comm_comparisons import calls_only
-from ddp_workbook.judging.shards import calls, filled_memory, in_full, shard, whole
+from ddp_workbook.judging.shards import cases, describe_tensor, filled_memory, full_tensor, shard
 
 MINUTES = 6
 HINTS = [
@@ -71,13 +71,13 @@ ANY_SHAPE = (
     "A tensor may have any number of dimensions, even none. Which method flattens any tensor?"
 )
 CHECK = DistributedCheck(
-    cases=calls,
+    cases=cases,
     call_text=lambda call: (
         f"shard_and_pad(tensor), with a {call.dtype} tensor of shape {call.shape}"
         + (f", {call.kind}" if call.kind else "")
-        + f": {in_words(whole(call))}"
+        + f": {in_words(full_tensor(call))}"
     ),
-    make_args=lambda call: (whole(call),),
+    make_args=lambda call: (full_tensor(call),),
     caller=call_and_observe,
     comparisons=[
         calls_only(
@@ -88,7 +88,7 @@ CHECK = DistributedCheck(
             select=lambda obs: obs.actual["shard"],
             expected=shard,
             hint="Which elements of the row are these, and how long must each shard be?",
-            show=in_full,
+            show=describe_tensor,
         ),
         Comparison(
             select=lambda obs: obs.actual["spare"],
@@ -161,7 +161,7 @@ CHECK = DistributedCheck(
             FLAT, "tensor.detach().as_strided([tensor.numel()], [1])"
         ),
     },
-    unchanged="Which line changes it?",
+    unchanged_hint="Which line changes it?",
     errors={
         "out of range": "Without zeros, 5 elements make three chunks for 4 ranks; and a tensor "
         "without dimensions has no shape[0]. Which of the two is it here?",

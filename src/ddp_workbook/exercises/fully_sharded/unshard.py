@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ddp_workbook.judging import Comparison, DistributedCheck, body, edit, in_words
 from ddp_workbook.judging.comm_comparisons import calls_only
-from ddp_workbook.judging.shards import calls, filled_memory, in_full, whole
+from ddp_workbook.judging.shards import cases, describe_tensor, filled_memory, full_tensor
 from ddp_workbook.judging.shards import shard as shard_of
 
 MINUTES = 6
@@ -51,7 +51,7 @@ def call_with_filled_memory(function: Callable, own: Tensor, shape: torch.Size) 
 
 GATHER, ROW, CUT = "dist.all_gather(shards, shard)", "torch.cat(shards)", "[: shape.numel()]"
 CHECK = DistributedCheck(
-    cases=calls,
+    cases=cases,
     call_text=lambda call: (
         f"unshard(shard, {torch.Size(call.shape)}), with the shards "
         + " ".join(in_words(shard_of(call, rank)) for rank in range(call.ranks))
@@ -68,10 +68,10 @@ CHECK = DistributedCheck(
             "adding up, and without a call for each rank?",
         ),
         Comparison(
-            expected=lambda call: whole(call).detach().contiguous(),
+            expected=lambda call: full_tensor(call).detach().contiguous(),
             hint="Follow one element: where is it in the shard, in the row, and in what you "
             "return?",
-            show=in_full,
+            show=describe_tensor,
         ),
     ],
     mistakes={
@@ -111,7 +111,7 @@ CHECK = DistributedCheck(
     max_collectives=1,
     collectives_hint="Which of these is not needed? The shards are equally long, and every rank "
     "knows the shape.",
-    unchanged="Which line changes it?",
+    unchanged_hint="Which line changes it?",
     errors={
         "invalid for input of size": "Does what you reshape have as many elements as the shape? "
         "Look for padding that is left, and for elements that were taken for padding.",

@@ -172,6 +172,6 @@ CHECK = SingleProcessCheck(
         ),
         "speed is in bytes for a second. Is it multiplied?": edit("held / speed", "held * speed"),
     },
-    unchanged="gradients and limits are the caller's. Which line changes one of them?",
+    unchanged_hint="gradients and limits are the caller's. Which line changes one of them?",
     on_pass="the best limit and its seconds in 6 backwards, on fast and slow networks",
 )

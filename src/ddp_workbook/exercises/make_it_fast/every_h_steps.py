@@ -22,8 +22,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ddp_workbook.judging import Comparison, DistributedCheck, edit, in_words
-from ddp_workbook.judging.comm_comparisons import ALL_REDUCE_ALONE, bytes_sent
-from ddp_workbook.judging.regression import batch_of, model_of
+from ddp_workbook.judging.comm_comparisons import ONLY_ALL_REDUCE, bytes_sent
+from ddp_workbook.judging.regression import make_batch, make_model
 
 MINUTES = 12
 HINTS = [
@@ -76,7 +76,7 @@ ROWS, BYTES = 4, 4 * (8 + 1)  # rows of a rank, and bytes of the parameters
 
 def batches_of(case: Run, rank: int) -> list[tuple[Tensor, Tensor]]:
     """A rank's batches, whose rule differs from rank to rank."""
-    batches = [batch_of(number, ROWS, rank) for number in range(case.batches)]
+    batches = [make_batch(number, ROWS, rank) for number in range(case.batches)]
     return [(x, (1 + rank) * y) for x, y in batches]
 
 
@@ -90,11 +90,11 @@ def call_and_copy(
 
 def expected(case: Run) -> dict[str, Tensor]:
     """The weights after the last meeting: all ranks in one process, one after the other."""
-    shared = torch.nn.utils.parameters_to_vector(model_of().parameters()).detach()
+    shared = torch.nn.utils.parameters_to_vector(make_model().parameters()).detach()
     for first in range(0, case.batches, case.every):
         final_weights = []
         for rank in range(case.size):
-            model = model_of()
+            model = make_model()
             torch.nn.utils.vector_to_parameters(shared.clone(), model.parameters())
             for x, y in batches_of(case, rank)[first : first + case.every]:
                 gradients = torch.autograd.grad(F.mse_loss(model(x), y), [*model.parameters()])
@@ -114,7 +114,7 @@ CHECK = DistributedCheck(
         f"every_h_steps(model, batches, every={case.every}, rate={case.rate}), "
         f"{case.batches} batches a rank"
     ),
-    make_args=lambda case, rank: (model_of(), batches_of(case, rank), case.every, case.rate),
+    make_args=lambda case, rank: (make_model(), batches_of(case, rank), case.every, case.rate),
     caller=call_and_copy,
     observe=lambda returned, *_: returned,
     comparisons=[
@@ -127,7 +127,7 @@ CHECK = DistributedCheck(
             required="{expected}",
             show=in_words,
         ),
-        ALL_REDUCE_ALONE,
+        ONLY_ALL_REDUCE,
         bytes_sent(
             lambda case: BYTES * case.meetings,
             "weights",

@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from ddp_workbook.judging import Comparison, DistributedCheck, Observation, edit
-from ddp_workbook.judging.comm_comparisons import ALL_REDUCE_ALONE, bytes_sent
+from ddp_workbook.judging.comm_comparisons import ONLY_ALL_REDUCE, bytes_sent
 from manyranks.network.emulated_work import record_completed_calls
 
 MINUTES = 15
@@ -205,7 +205,7 @@ CHECK = DistributedCheck(
     observe=lambda returned, model: returned,
     network=NETWORK,
     comparisons=[
-        ALL_REDUCE_ALONE,
+        ONLY_ALL_REDUCE,
         Comparison(
             select=gradients,
             expected=lambda size: {

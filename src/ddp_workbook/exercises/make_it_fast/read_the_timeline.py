@@ -460,7 +460,7 @@ CHECK = SingleProcessCheck(
             "idle < 0.1", "idle < 0.0"
         ),
     },
-    unchanged="Which line changes the list of the caller?",
+    unchanged_hint="Which line changes the list of the caller?",
     errors={
         "argument 2 is": "Does every rank have a list of its calls, and all equally many?",
     },

@@ -281,7 +281,7 @@ CHECK = SingleProcessCheck(
             edit_value("strong", "weak / ranks"),
         ],
     },
-    unchanged="Which line changes the caller's lists?",
+    unchanged_hint="Which line changes the caller's lists?",
     errors={
         "ingular": "Two rows may be the same measurement. How can you use all rows?",
         "by zero": "Two rows may be alike, or have the same S / N, and one rank sends nothing. "

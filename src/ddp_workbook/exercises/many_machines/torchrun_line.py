@@ -136,7 +136,7 @@ def parse(returned: Any, *_: Any) -> ParsedLine:
         return ParsedLine(in_words(returned), returned if returned is None else kind(returned))
     text = shlex.join(returned) if is_list else returned
     try:
-        line = torchrun.read([*returned] if is_list else torchrun.split(returned))
+        line = torchrun.read([*returned] if is_list else torchrun.split_line(returned))
     except torchrun.Unreadable as problem:
         return ParsedLine(f"{text}\n{problem}", problem.reason.value)
     return ParsedLine(text, line=line)
@@ -347,7 +347,7 @@ CHECK = SingleProcessCheck(
         "By default, every job is called `none`, and would join any other job at the same node and "
         "port. Which option names the job?": edit('f"--rdzv-id={job}",', ""),
     },
-    unchanged="Which line changes the caller's dict or list?",
+    unchanged_hint="Which line changes the caller's dict or list?",
     errors={
         "KeyError": "`hosts` is a dict: host name to number of GPUs. Which key do you look up?",
         "concatenate": "A number is not a string. Which of the words contains one?",

@@ -133,7 +133,7 @@ CHECK = SingleProcessCheck(
             edit(GPUS, "range(count + 1)"),
         ],
     },
-    unchanged="Which line changes the caller's list?",
+    unchanged_hint="Which line changes the caller's list?",
     errors={
         "by zero": "A node may have no GPU. What do you divide by, and do you need to divide?",
         "out of range": "How many nodes are there, how many ranks, and which one is counted here?",

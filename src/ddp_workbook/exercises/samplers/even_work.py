@@ -210,7 +210,7 @@ CHECK = SingleProcessCheck(
             edit("-costs[i]", "costs[i]"),
         ],
     },
-    unchanged="Which line changes costs, and not a copy of it?",
+    unchanged_hint="Which line changes costs, and not a copy of it?",
     errors={
         "does not end": "How often does this loop run? There are 262,144 ways to deal 9 samples to "
         "4 ranks.",

@@ -264,7 +264,7 @@ CHECK = DistributedCheck(
             edit("model.train(was_training)", ""),
         ],
     },
-    unchanged="The caller uses this model again. Which line restores what was changed?",
+    unchanged_hint="The caller uses this model again. Which line restores what was changed?",
     errors={
         "positive integer value": "batch_size can be smaller than the world size. How many rows "
         "may each rank's model get at once?",

@@ -236,7 +236,7 @@ CHECK = SingleProcessCheck(
             "    if not steps:", "    steps = [one for one in steps if one]\n    if not steps:"
         ),
     },
-    unchanged="Which line changes the lists of the caller?",
+    unchanged_hint="Which line changes the lists of the caller?",
     errors={
         "not enough values": "How many numbers does this line unpack? There may be two ranks.",
         "out of range": "Count in which order ranks and steps stand in `times`.",

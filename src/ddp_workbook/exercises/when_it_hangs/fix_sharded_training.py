@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 
 from ddp_workbook.judging import Comparison, DistributedCheck, edit, in_words
-from ddp_workbook.judging.regression import batch_of, model_of
+from ddp_workbook.judging.regression import make_batch, make_model
 
 MINUTES = 8
 HINTS = [
@@ -78,15 +78,15 @@ def cases(size: int) -> list[Run]:
 
 def make_args(case: Run, rank: int) -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]:
     """The model, and this rank's parts."""
-    return model_of(), [batch_of(n, case.rows, rank) for n in range(case.batches)]
+    return make_model(), [make_batch(n, case.rows, rank) for n in range(case.batches)]
 
 
 def expected(case: Run) -> list[float]:
     """The losses of one process on the whole batches."""
-    model, losses = model_of(), []
+    model, losses = make_model(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for number in range(case.batches):
-        parts = [batch_of(number, case.rows, rank) for rank in range(case.size)]
+        parts = [make_batch(number, case.rows, rank) for rank in range(case.size)]
         x, y = (torch.cat(part) for part in zip(*parts, strict=True))
         optimizer.zero_grad()
         loss = F.mse_loss(model(x), y)
@@ -142,7 +142,7 @@ CHECK = DistributedCheck(
             f"    {SHARD}", ""
         ),
     },
-    unchanged="",
+    unchanged_hint="",
     errors={
         "mixed torch.Tensor and DTensor": "One of the two is sharded. Which one did you keep?",
     },

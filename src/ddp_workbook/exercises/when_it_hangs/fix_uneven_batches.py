@@ -107,6 +107,6 @@ CHECK = DistributedCheck(
             TOTAL, "(own[start : start + batch_size] if start < len(own) else own[-1:]).sum()"
         ),
     },
-    unchanged="Which line writes into rows?",
+    unchanged_hint="Which line writes into rows?",
     on_pass="every row counts once, on 1 to 4 ranks, however the batches come out",
 )

@@ -163,7 +163,7 @@ CHECK = DistributedCheck(
         ),
     },
     max_collectives=1,
-    unchanged="Which of your lines writes into a tensor?",
+    unchanged_hint="Which of your lines writes into a tensor?",
     errors={
         "not compatible": "A view needs its numbers side by side. Which call makes a copy that is?",
         "unsupported ScalarType": "NumPy has no bfloat16. As which type could you view the bytes?",

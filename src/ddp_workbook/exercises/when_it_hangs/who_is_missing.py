@@ -228,7 +228,7 @@ CHECK = SingleProcessCheck(
             'frames[-1]["line"]',
         ),
     },
-    unchanged="Which line changes what the recorder has noted?",
+    unchanged_hint="Which line changes what the recorder has noted?",
     errors={
         "NoneType": "A rank without an entry in this row has None there. Which line needs one?",
         "out of range": "The lists have different lengths. Up to which row does each rank go?",
