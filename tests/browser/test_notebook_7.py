@@ -87,8 +87,8 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
 SLIDER = """from ddp_workbook import stepper
 from manyranks.figures import Picture
 
-held = launch(demos.one_sum, ranks=2)
-stepper([Picture(demos.one_sum_plot(held).figure, f"step {number}") for number in range(3)])"""
+held = launch(demos.run_sum, ranks=2)
+stepper([Picture(demos.sum_plot(held).figure, f"step {number}") for number in range(3)])"""
 
 
 def test_pictures_tables_and_a_slider_are_drawn(notebook):

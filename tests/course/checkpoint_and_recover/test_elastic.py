@@ -15,11 +15,13 @@ pytestmark = pytest.mark.push("hosts that come and go")
 
 
 def test_the_recorded_run_is_what_the_page_tells():
-    recorded = elastic.recorded_results()
+    recorded = elastic.read_results()
     said = elastic.attempts(recorded["lost and back"])
     assert list(said["world_size"]) == [2, 2, 1, 2, 2]
     assert list(said["torchelastic_restart_count"].iloc[2:]) == [1, 1, 0]
-    assert list(said["last"].iloc[:2]) == [elastic.LOST] * 2 and said["first"].iloc[2] == 11
+    assert (
+        list(said["last"].iloc[:2]) == [elastic.HOST_LOSS_STEP] * 2 and said["first"].iloc[2] == 11
+    )
     assert list(said["first"].iloc[3:]) == [said["last"].iloc[2] + 1] * 2, "no step is lost"
     clean = elastic.clean_restarts(recorded["restarts needed"])
     assert list(clean["failures"]) == [elastic.TRIES] * 2

@@ -43,7 +43,7 @@ def test_another_number_of_ranks_goes_on_as_if_nothing_had_happened(saved, writt
     """Weights and AdamW's state to the last bit; the steps after that up to rounding."""
     folder, run = saved[written_by]
     resumed = launch(sharded.train, 4, resume_from=folder, ranks=read_by, **SIZES)[0]
-    torch.testing.assert_close(resumed.initial, run.saved, rtol=0, atol=0)
+    torch.testing.assert_close(resumed.initial, run.checkpoint, rtol=0, atol=0)
     assert len(resumed.initial.moments) == 3 * len(resumed.initial.weights)
     assert {value.item() for key, value in resumed.initial.moments.items() if "step" in key} == {2}
     assert resumed.losses == pytest.approx(run.losses[2:], abs=5e-6)
@@ -57,7 +57,7 @@ def test_the_number_of_ranks_does_not_change_the_training(saved):
     assert torch.equal(
         saved[4][1].initial.weights["position"], saved[1][1].initial.weights["position"]
     )
-    first, last = saved[4][1].saved.weights, saved[4][1].final.weights
+    first, last = saved[4][1].checkpoint.weights, saved[4][1].final.weights
     assert all(not torch.equal(first[name], last[name]) for name in first)
 
 

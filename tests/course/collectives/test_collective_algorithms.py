@@ -25,9 +25,9 @@ def test_every_rank_gets_the_sum(way, ranks):
 @pytest.mark.parametrize("way", algorithms.WAYS)
 def test_the_messages_are_those_of_the_rounds(way):
     measured = launch(algorithms.all_reduce, way, 1, ranks=5)
-    assert [len(one.sent) for one in measured] == [ROUNDS[way]] * 5
+    assert [len(one.receivers) for one in measured] == [ROUNDS[way]] * 5
     for number, messages in enumerate(algorithms.WAYS[way](5)):
-        sent = {(rank, other) for rank in range(5) for other in measured[rank].sent[number]}
+        sent = {(rank, other) for rank in range(5) for other in measured[rank].receivers[number]}
         assert sent == {(one.sender, one.receiver) for one in messages}
 
 

@@ -29,7 +29,7 @@ from ddp_workbook.experiments.data_parallel.step_times import (
     on_gpus,
     parts_of_replicas,
     step_times,
-    timed_steps,
+    time_steps,
     training_step,
     with_sizes,
 )
@@ -158,7 +158,7 @@ def ranks(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
     """For each size the seconds of distributed_data_parallel.py's steps on this rank."""
     device = distributed_data_parallel.setup()
     taken = [
-        timed_steps(training_step(*_ddp_and_work(size, device)), device, seconds) for size in sizes
+        time_steps(training_step(*_ddp_and_work(size, device)), device, seconds) for size in sizes
     ]
     dist.barrier()  # and no cleanup: a gloo group should not end before its DDP models (torch 2.13)
     return taken
@@ -193,7 +193,7 @@ def _parts_of_ranks(size: Size, seconds: float, device: torch.device) -> list[tu
         optimizer.zero_grad()
         taken.append((together, alone, update))
 
-    timed_steps(step, device, seconds)
+    time_steps(step, device, seconds)
     return taken[WARM_UP:]
 
 

@@ -23,7 +23,7 @@ import ddp_workbook
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, accuracy, batches
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.chapters.make_it_fast import Step
-from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.collectives.message_times import time_steps
 from ddp_workbook.experiments.make_it_fast.ladder import (
     ALONE,
     RANKS,
@@ -278,7 +278,7 @@ def seconds_of(names: list[str], rounds: int = ROUNDS) -> dict[str, list[float]]
         return partial(forward_and_backward, ddp_with_hook(name, model))
 
     steps = {name: step_of(partial(hooked, name=name), ROWS) for name in names}
-    return timed({ALONE: step_of(silent, ROWS)} | steps, rounds)
+    return time_steps({ALONE: step_of(silent, ROWS)} | steps, rounds)
 
 
 def measure(rounds: int = 12) -> pd.DataFrame:

@@ -15,7 +15,7 @@ import ddp_workbook
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.make_it_fast import RUNGS, Step, after_backward, ddp
-from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.collectives.message_times import time_steps
 from manyranks import figures
 from manyranks.launcher.launch import launch
 from manyranks.network.links import network as parse_network
@@ -59,7 +59,7 @@ def seconds_of(names: list[str], rounds: int) -> dict[str, list[float]]:
         way, times = NAMES[name]
         steps[name] = step_of(WAYS[way], times * ROWS)
     of_one = {ALONE: 1} | {name: NAMES[name][1] for name in names}
-    found = timed(steps, rounds)
+    found = time_steps(steps, rounds)
     return {name: [one / of_one[name] for one in times] for name, times in found.items()}
 
 

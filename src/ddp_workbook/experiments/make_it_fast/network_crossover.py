@@ -14,7 +14,7 @@ import pandas as pd
 import ddp_workbook
 from ddp_workbook.chapters.digits import DigitsMLP
 from ddp_workbook.chapters.make_it_fast import ddp, ddp_float16
-from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.collectives.message_times import time_steps
 from ddp_workbook.experiments.make_it_fast.ladder import (
     RANKS,
     silent,
@@ -63,7 +63,7 @@ def measured_steps(rows: int) -> dict[str, list[float]]:
     steps = {ONE: step_of(silent, RANKS * rows), ALONE: step_of(silent, rows)}
     for name, way in {DDP: ddp, HALF: ddp_float16}.items():
         steps[name] = step_of(partial(way, bucket_cap_mb=CAP), rows)
-    return timed(steps, ROUNDS)
+    return time_steps(steps, ROUNDS)
 
 
 def layers() -> list[int]:

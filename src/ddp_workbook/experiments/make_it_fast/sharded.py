@@ -16,7 +16,7 @@ import ddp_workbook
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.chapters.make_it_fast import Step, ddp
-from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.collectives.message_times import time_steps
 from ddp_workbook.experiments.make_it_fast.ladder import (
     ALONE,
     RANKS,
@@ -86,7 +86,7 @@ def fsdp(model: nn.Module, shape: tuple[int, ...] | None = None, **way: Any) -> 
 def seconds_of(ways: dict[str, Way], width: int, rows: int, rounds: int) -> dict[str, list[float]]:
     """In a rank: the seconds of each way's step in each round, and those without communication."""
     step_of, silently = steps_on_digits(width, DEPTH), {ALONE: silent}
-    return timed({name: step_of(way, rows) for name, way in (silently | ways).items()}, rounds)
+    return time_steps({name: step_of(way, rows) for name, way in (silently | ways).items()}, rounds)
 
 
 # One step, looked at

@@ -105,7 +105,7 @@ def yes_or_no(of_steps: list[bool]) -> str:
     """Yes, or no and from which step on."""
     if all(of_steps):
         return "yes"
-    return "no" + f", from step {of_steps.index(False)} on" * (len(of_steps) > 1)
+    return f"no, from step {of_steps.index(False)} on" if len(of_steps) > 1 else "no"
 
 
 def programs_table() -> ddp_workbook.TextTable:
