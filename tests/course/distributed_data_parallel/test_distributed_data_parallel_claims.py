@@ -74,7 +74,7 @@ def test_the_first_picture_shows_rows_buckets_and_means(steps):
 
 
 def test_what_three_steps_send_line_by_line():
-    sent = messages.sent_by_rank_0(messages.three_steps)
+    sent = messages.messages_of_rank_0(messages.three_steps)
     by_line = sent.groupby("line", sort=False)["op"].agg(list)
     assert by_line["ddp = DistributedDataParallel(model)"] == ["all_gather"] + ["broadcast"] * 2
     assert by_line["scores = ddp(images)"] == ["broadcast"] * 2
@@ -108,9 +108,9 @@ def backward() -> hooks.Backward:
 def test_the_first_bucket_has_the_last_layers_and_leaves_before_the_last_gradient(backward):
     inside = [one.name for one in backward.ready if one.bucket == 0]
     assert {name.rpartition(".")[0] for name in inside} == {"output", "hidden.7", "hidden.6"}
-    assert backward.sent[0].start < backward.last_gradient
-    assert [one.size >= hooks.CAP * 2**20 for one in backward.sent] == [True] * 3 + [False]
-    assert sum(one.size for one in backward.sent) == sum(one.size for one in backward.ready)
+    assert backward.buckets[0].start < backward.last_gradient
+    assert [one.size >= hooks.CAP * 2**20 for one in backward.buckets] == [True] * 3 + [False]
+    assert sum(one.size for one in backward.buckets) == sum(one.size for one in backward.ready)
 
 
 def test_the_picture_of_buckets_marks_the_last_gradient(backward):
@@ -119,7 +119,7 @@ def test_the_picture_of_buckets_marks_the_last_gradient(backward):
     assert named <= set(words(picture))
     assert f"is exposed, {figures.number(backward.end - backward.last_gradient)} ms" in picture.alt
     assert [bar[0].get_width() for bar in picture.axes.containers] == pytest.approx(
-        [one.end - one.start for one in backward.sent]
+        [one.end - one.start for one in backward.buckets]
     )
     assert f"ready at {backward.last_gradient:.1f}" in picture.alt
 
@@ -131,7 +131,7 @@ def test_the_picture_of_buckets_marks_the_last_gradient(backward):
 def test_any_rank_can_be_the_one_that_all_wait_for(who):
     times = [
         straggler.milliseconds_by_part(one)
-        for one in launch(straggler.timed_steps, "step", who, ranks=3)
+        for one in launch(straggler.run_steps, "step", who, ranks=3)
     ]
     for rank, spent in enumerate(times):
         if rank == who:
@@ -142,7 +142,7 @@ def test_any_rank_can_be_the_one_that_all_wait_for(who):
 
 def test_a_late_constructor_is_waited_for_in_the_constructor():
     spent = straggler.milliseconds_by_part(
-        launch(straggler.timed_steps, late="constructor", ranks=2)[0]
+        launch(straggler.run_steps, late="constructor", ranks=2)[0]
     )
     assert max(spent, key=spent.get) == "constructor"
 
@@ -341,7 +341,7 @@ def test_the_numbers_are_measured_for_each_number_of_rows():
 
 
 def test_the_published_figures_scale_as_the_page_says():
-    found = break_even_batch.published()
+    found = break_even_batch.published_speeds()
     of_eight = found[found["GPUs"].str.startswith("8")].set_index("precision")["scaling"]
     assert list(of_eight.drop("16 bits")) == ["0.97", "0.97"]
     assert list(of_eight["16 bits"]) == ["0.87", "0.84"]
@@ -358,7 +358,7 @@ def test_the_published_figures_scale_as_the_page_says():
 @pytest.fixture(scope="module")
 def recorded() -> pd.DataFrame:
     """Median seconds of each size and candidate, recorded by `make benchmark`."""
-    table = summary(step_times.recorded_timings(), "one process, 1 thread")
+    table = summary(step_times.read_timings(), "one process, 1 thread")
     return table.set_index(["width", "batch", "candidate"])
 
 
@@ -372,7 +372,7 @@ def test_the_recorded_milliseconds_are_those_that_the_page_names(recorded):
 
 
 def test_the_recorded_speed_ups_are_those_that_the_pages_name():
-    table = speed_up(step_times.recorded_timings(), "one process, 1 thread")
+    table = speed_up(step_times.read_timings(), "one process, 1 thread")
     of_ddp = table[table["candidate"] == DDP].set_index(["width", "batch"])["median"]
     assert [f"{one:.2f}" for one in of_ddp[1024]] == ["1.13", "1.73"]
     assert (of_ddp.drop(1024) < 1).all()
@@ -392,7 +392,7 @@ def test_one_process_is_the_fastest_of_every_recorded_size(recorded):
 
 
 def test_the_recorded_parts_are_those_that_the_page_names():
-    parts = step_times.recorded_timings("dp_and_ddp_breakdown").query("width == 64")
+    parts = step_times.read_timings("dp_and_ddp_breakdown").query("width == 64")
     ms = (parts.set_index(["candidate", "part"])["seconds"] * 1e3).map("{:.1f}".format)
     text = prose("02_further_does_it_pay")
     assert f"waits {ms[DDP, 'all-reduce not hidden']} ms" in text

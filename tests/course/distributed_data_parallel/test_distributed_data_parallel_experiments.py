@@ -167,7 +167,7 @@ def test_the_clocks_are_taken_off_again(monkeypatch):
 
 def test_a_run_is_recorded_and_read_back(tmp_path):
     path = of_chapter_02.record_timings(FRAME, "mine", tmp_path / "new")
-    pd.testing.assert_frame_equal(of_chapter_02.recorded_timings("mine", path.parent), FRAME)
+    pd.testing.assert_frame_equal(of_chapter_02.read_timings("mine", path.parent), FRAME)
     assert [file.name for file in path.parent.iterdir()] == ["mine.csv"]
 
 

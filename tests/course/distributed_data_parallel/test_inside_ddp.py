@@ -60,7 +60,7 @@ def on_line(wire: pd.DataFrame, comment: str) -> list[tuple[str, int]]:
 @pytest.fixture(scope="module")
 def watched() -> list[list[Backward]]:
     """Three backward passes on two ranks, in buckets of 1 MiB."""
-    return hooks.recorded_backward(ranks=2, steps=3, bucket_cap_mb=1)
+    return hooks.record_backward_passes(ranks=2, steps=3, bucket_cap_mb=1)
 
 
 def test_gradients_come_backwards_and_buckets_are_rebuilt_once(watched):
@@ -68,7 +68,7 @@ def test_gradients_come_backwards_and_buckets_are_rebuilt_once(watched):
         names = [name for name, _ in DigitsMLP(hooks.WIDTH, hooks.DEPTH).named_parameters()]
         for backward in steps[1:]:
             assert [one.name for one in backward.ready] == names[::-1]
-        assert [len(backward.sent) for backward in steps] == [1, 3, 3]
+        assert [len(backward.buckets) for backward in steps] == [1, 3, 3]
     table = hooks.order_table(watched[0])
     assert list(table["bucket in step 1"]) == [0] * 8
     assert list(table["bucket since step 2"]) == [2, 2, 1, 1, 0, 0, 0, 0]
@@ -79,10 +79,10 @@ def test_gradients_come_backwards_and_buckets_are_rebuilt_once(watched):
 def test_a_bucket_leaves_with_its_last_gradient_and_before_later_ones(watched):
     for steps in watched:
         backward = steps[-1]
-        for bucket, sent in enumerate(backward.sent):
+        for bucket, sent in enumerate(backward.buckets):
             own = [one.at for one in backward.ready if one.bucket == bucket]
             assert max(own) <= sent.start <= sent.end
-        assert backward.sent[0].start < backward.last_gradient <= backward.end
+        assert backward.buckets[0].start < backward.last_gradient <= backward.end
 
 
 def test_a_hook_on_a_parameter_sees_the_gradient_before_it_is_averaged():

@@ -140,9 +140,9 @@ def test_without_a_launcher_there_is_no_rank(monkeypatch):
 
 
 def test_launch_starts_the_worker_and_its_report_comes_back():
-    start = launchers._timed("launch", launchers.by_launch)
+    start = launchers._time_launch("launch", launchers.by_launch)
     assert start.accuracy > 0.2  # 0.1 is guessing
-    assert all(0 < began < ended < start.seconds for began, ended in start.trained)
+    assert all(0 < began < ended < start.seconds for began, ended in start.training_times)
 
 
 def test_starts_are_told_in_a_table_and_a_picture():

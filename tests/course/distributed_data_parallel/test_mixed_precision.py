@@ -77,7 +77,7 @@ def test_a_scale_with_bfloat16_does_no_harm():
 def test_the_scale_falls_below_one_if_every_step_overflows(monkeypatch):
     monkeypatch.setattr(loss_scaling, "deep_sigmoids", workers.never_finite)
     run = loss_scaling.train(torch.float16, scaled=True, steps=20)
-    assert run.scales[-1] < 1 and run.skipped == list(range(20))
+    assert run.scales[-1] < 1 and run.skipped_steps == list(range(20))
     assert "Skipped: steps 0, 1, 2" in loss_scaling.scales(run).alt
 
 
