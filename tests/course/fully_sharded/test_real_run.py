@@ -156,7 +156,7 @@ def test_the_formula_of_operations_is_pytorchs_count(settings):
     with torch.device("meta"):
         model = program.Decoder(settings)
     formula = program.flops_per_token(model, settings)
-    assert real_run.counted_flops(settings) == formula
+    assert real_run.count_flops(settings) == formula
 
 
 def test_each_switch_does_what_the_page_says():

@@ -91,7 +91,7 @@ def test_without_shuffling_an_epoch_ends_with_nine_for_every_digit(seed):
 def test_the_padding_is_counted_and_the_chapters_accuracy_is_exact():
     torch.manual_seed(0)
     weights = evaluation.DigitsMLP().state_dict()
-    digits = evaluation.wrong_ones_first(weights)
+    digits = evaluation.digits_with_errors_first(weights)
     model = evaluation.DigitsMLP()
     model.load_state_dict(weights)
     right = model(digits.images).argmax(dim=1) == digits.labels
@@ -278,7 +278,7 @@ def test_equally_many_texts_are_uneven_work():
 
 
 def test_the_sampler_runs_ahead_of_the_loop_with_workers():
-    assert launch(resuming.yielded_before_first_batch, 2, ranks=2) == [
+    assert launch(resuming.samples_before_first_batch, 2, ranks=2) == [
         10,
         10,
     ]  # (2 · 2 + 1) batches

@@ -81,7 +81,7 @@ def test_bytes_in_three_dtypes_are_those_of_the_page():
 def test_all_strategies_compute_the_same_loss():
     """In float32; bf16 keeps three digits. One process does not see the others' rows."""
     chosen = [one for one in strategies.STRATEGIES.values() if one.kind != "one process"]
-    of_ranks = launch(strategies.measured_steps, chosen, 32, 1, ranks=4)
+    of_ranks = launch(strategies.measure_steps, chosen, 32, 1, ranks=4)
     for found in of_ranks:
         losses = {name: step.loss for name, step in found.items()}
         exact = torch.tensor([loss for name, loss in losses.items() if name != "bf16"])
@@ -115,7 +115,7 @@ def held_of_two():
 
 def test_what_a_gpu_has_recorded_stands_beside_the_formulas(tmp_path):
     """Counted on rank 0 of eight, in MB; no rows where nobody has recorded any."""
-    assert experiment.recorded_ledger(tmp_path).empty
+    assert experiment.read_ledger(tmp_path).empty
     model = DigitsTransformer(64, 3)
     kept = 4 * parameters_of(model) * FLOAT
     size = {"width": 64, "depth": 3, "batch": 64}
@@ -126,7 +126,7 @@ def test_what_a_gpu_has_recorded_stands_beside_the_formulas(tmp_path):
         for after in ("built", "optimizer step", "next step")
     ]
     one_gpu.record("memory", rows, "a GPU", tmp_path)
-    (row,) = experiment.recorded_ledger(tmp_path).to_dict("records")
+    (row,) = experiment.read_ledger(tmp_path).to_dict("records")
     assert row["kept, by formula"] == row["kept, counted"] == pytest.approx(kept / 1e6, abs=0.05)
     assert row["allocator's peak"] == pytest.approx(2 * kept / 1e6, abs=0.05)
     assert row["all parts, by formula"] > row["kept, by formula"]

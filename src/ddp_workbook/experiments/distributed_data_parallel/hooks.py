@@ -51,7 +51,7 @@ class Backward(NamedTuple):
     @property
     def last_gradient(self) -> float:
         """When there was nothing left to compute, in ms."""
-        return max(bucket.at for bucket in self.ready)
+        return max(gradient.at for gradient in self.ready)
 
     @property
     def end(self) -> float:
