@@ -35,8 +35,8 @@ def expected() -> real_run.RunResult:
 
 def assert_same(run: real_run.RunResult, expected: real_run.RunResult) -> None:
     """Up to rounding: 6e-7 is the largest difference seen."""
-    assert run.losses == pytest.approx(expected.losses[run.begun :], abs=1e-5)
-    assert run.norms == pytest.approx(expected.norms[run.begun :], abs=1e-4)
+    assert run.losses == pytest.approx(expected.losses[run.first_step :], abs=1e-5)
+    assert run.norms == pytest.approx(expected.norms[run.first_step :], abs=1e-4)
     torch.testing.assert_close(run.weights, expected.weights, rtol=0, atol=1e-4)
 
 
@@ -65,11 +65,11 @@ def test_it_goes_on_from_the_newest_complete_checkpoint_on_other_ranks(expected,
     settings = replace(TINY, checkpoints=tmp_path / "of_4")
     real_run.on_ranks(4, settings)
     run = real_run.resume_run(2, settings, 3, tmp_path / "of_2")
-    assert run.begun == 3
+    assert run.first_step == 3
     assert_same(run, expected)
     (tmp_path / "of_2" / "step_0000006" / ".metadata").unlink()
     again = real_run.on_ranks(1, replace(settings, checkpoints=tmp_path / "of_2"))
-    assert again.begun == 3
+    assert again.first_step == 3
     assert_same(again, expected)
 
 

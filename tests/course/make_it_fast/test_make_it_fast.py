@@ -134,10 +134,10 @@ def test_what_the_lines_say():
     assert (
         slow[network_crossover.HALF]
         < slow[network_crossover.DDP]
-        < slow[network_crossover.PREFETCHED]
+        < slow[network_crossover.FSDP_PREFETCH]
         <= slow[network_crossover.FSDP]
     )
-    assert slow[network_crossover.PREFETCHED] / slow[network_crossover.DDP] == pytest.approx(
+    assert slow[network_crossover.FSDP_PREFETCH] / slow[network_crossover.DDP] == pytest.approx(
         1.5, rel=0.05
     )
     assert fast[network_crossover.DDP] == pytest.approx(10, rel=0.2)
@@ -148,14 +148,14 @@ def test_ddp_runs_as_it_was_computed():
     """On 100 Mbit/s nothing else counts; a busy machine takes longer."""
     link = Network(0.1 * GBIT, network_crossover.LATENCY)
     found = launch(
-        network_crossover.measured_steps, 100, ranks=2, network=network_crossover.network_spec(0.1)
+        network_crossover.measure_steps, 100, ranks=2, network=network_crossover.network_spec(0.1)
     )
     times = ladder.table_of(found, network_crossover.ALONE).sum(axis=1)
     assert times[network_crossover.DDP] > 0.9e3 * network_crossover.ddp_step(0.0, link)
     assert times[network_crossover.DDP] < 3e3 * network_crossover.ddp_step(
         times[network_crossover.ALONE] / 1e3, link
     )
-    assert times[network_crossover.DDP] > 2 * times[network_crossover.ONE]
+    assert times[network_crossover.DDP] > 2 * times[network_crossover.ONE_PROCESS]
 
 
 # Where a step goes

@@ -60,7 +60,7 @@ def results(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def hosts(results) -> dict[str, AgentRun]:
     """The run of the page: two torchruns with two ranks each, the second a second late."""
-    return launchers.on_hosts("--epochs", "1", "--results", results, quiet=True, timeout=LONG)
+    return launchers.run_on_hosts("--epochs", "1", "--results", results, quiet=True, timeout=LONG)
 
 
 @pytest.mark.push("hosts and Slurm")
@@ -86,9 +86,9 @@ def test_the_program_on_two_hosts_ends_as_on_one_process(hosts, results):
 def test_recorded_jobs_ended_alike(hosts, results):
     """Slurm and PBS have started the program that this machine has started by torchrun."""
     table = launchers.every_launcher(results, ["torchrun"])
-    assert list(table["started by"]) == ["torchrun", *launchers.STARTED_BY.values()]
+    assert list(table["started by"]) == ["torchrun", *launchers.JOB_LABELS.values()]
     assert table["loss"].max() - table["loss"].min() < 1e-4
-    seen = launchers.recorded_environment("Slurm")
+    seen = launchers.read_environment("Slurm")
     assert list(seen["RANK"]) == ["0", "1", "2", "3"]
     assert list(seen["SLURM_PROCID"]) == ["0", "0", "1", "1"]
     assert set(seen["SLURM_NTASKS"]) == {"2"}, "Slurm's tasks are the torchruns"
@@ -111,9 +111,9 @@ def test_the_picture_has_the_order_of_a_meeting(hosts):
     agents, ranks = starts[starts["rank"].isna()], starts.dropna()
     waits = met.intervals[met.intervals["what"] == launchers.WAITS]
     tick = 0.5  # workers are looked at, and --tee reads what they print, ten times a second
-    assert agents["end"].max() <= met.ranks_assigned + tick
+    assert agents["end"].max() <= met.assignment_time + tick
     assert ranks["start"].min() >= waits["end"].min() - tick
-    assert ranks["end"].max() <= met.group_met + tick
+    assert ranks["end"].max() <= met.meeting_time + tick
     assert (met.intervals["start"] <= met.intervals["end"] + tick).all()
     picture = launchers.rendezvous_plot(met)
     assert f"{met.store_host} keeps the store" in picture.alt
@@ -301,8 +301,8 @@ def test_the_error_of_a_public_address_is_recorded():
 
 def test_recorded_faults_hold_their_key_sentences():
     """Each with its advice; three raise no error, which the page says as well."""
-    table = rendezvous_faults.recorded_faults()
-    assert len(table) == len(rendezvous_faults.RECORDED_ADVICE) and table["message"].all()
+    table = rendezvous_faults.read_faults()
+    assert len(table) == len(rendezvous_faults.FAULT_ADVICE) and table["message"].all()
     assert table["message"].str.startswith("none").sum() == 3
     assert table["message"].iloc[0] == "Connection refused, remote=[127.0.0.1]"
 
@@ -410,7 +410,7 @@ def test_one_number_of_ranks_is_no_study(tmp_path):
 
 def test_the_recorded_study_is_complete_and_drawn():
     """Strong and weak, each at 1, 2, 4 and 8 ranks, all of one model."""
-    tables = scaling.recorded_study()
+    tables = scaling.read_study()
     assert {kind: list(table["ranks"]) for kind, table in tables.items()} == {
         "strong": [1, 2, 4, 8],
         "weak": [1, 2, 4, 8],

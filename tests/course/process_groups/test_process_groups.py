@@ -215,7 +215,7 @@ def test_a_group_of_its_members_alone_hangs_if_they_are_in_unequally_many_groups
 
 def test_a_mesh_adds_along_its_rows_then_down_its_columns():
     rows = [[1, 6, 21], [2, 6, 21], [3, 6, 21], [4, 15, 21], [5, 15, 21], [6, 15, 21]]
-    held = launch(meshes.on_a_mesh, "2 x 3", "gpu, node", meshes.SUM, ranks=6)
+    held = launch(meshes.run_on_mesh, "2 x 3", "gpu, node", meshes.SUM, ranks=6)
     assert [[value for (value,) in of_rank] for of_rank in held] == rows
 
 
@@ -229,7 +229,7 @@ def test_a_mesh_adds_along_its_rows_then_down_its_columns():
     ],
 )
 def test_a_group_of_a_mesh_hears_only_its_own(shape, along, collective, after):
-    held = launch(meshes.on_a_mesh, shape, along, collective, ranks=4)
+    held = launch(meshes.run_on_mesh, shape, along, collective, ranks=4)
     assert [of_rank[-1] for of_rank in held] == after
 
 
@@ -245,7 +245,7 @@ def test_a_slice_holds_the_ranks_that_differ_in_its_dimensions():
 
 
 def test_a_rank_is_in_four_groups_of_a_mesh_of_three_dimensions():
-    found = meshes.how_many_groups(launch(meshes.slices, ranks=8))
+    found = meshes.count_groups(launch(meshes.slices, ranks=8))
     assert found == {"of each rank": [4] * 8, "altogether": 13}
 
 
@@ -258,7 +258,7 @@ def test_a_slice_with_two_names_has_no_group_of_its_own():
 
 
 def test_two_sums_are_timed_in_milliseconds():
-    table = groups.one_stage_or_two(ranks=2, rounds=1)
+    table = groups.compare_stages(ranks=2, rounds=1)
     assert list(table["size"]) == ["19 kB", "19 kB", "4 MiB", "4 MiB"]
     assert all(float(median) > 0 for median in table["median (ms)"])
     assert list(table["ratio"])[::2] == ["1.00", "1.00"]
@@ -275,7 +275,7 @@ def test_a_backend_for_gpus_refuses_a_tensor_on_the_cpu():
 
 def test_gloo_can_do_on_a_cpu_what_the_documentation_says():
     tried = launch(groups.try_operations, "gloo", "cpu", ranks=2)[0]
-    assert tried == groups.DOCUMENTED["gloo", "cpu"]
+    assert tried == groups.DOCUMENTED_SUPPORT["gloo", "cpu"]
 
 
 def test_the_table_of_backends_says_what_was_tried():

@@ -247,7 +247,7 @@ def layers(parameters: Iterable[str]) -> str:
 def _words(backward: Backward) -> str:
     last = backward.last_gradient
     words = [
-        f"bucket {place} ({layers(gradient.name for gradient in backward.ready if gradient.bucket == place)}), "
+        f"bucket {place} ({layers(g.name for g in backward.ready if g.bucket == place)}), "
         f"{bucket.size / MIB:.2f} MiB, travels from {bucket.start:.1f} to {bucket.end:.1f}"
         for place, bucket in enumerate(backward.buckets)
     ]

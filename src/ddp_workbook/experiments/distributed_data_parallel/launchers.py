@@ -38,8 +38,8 @@ RANKS, TIMEOUT_S = (
 class LaunchTiming(NamedTuple):
     """A run that was started in one `way`; times in seconds since it was asked for.
 
-    `seconds` is when the call returned, `training_times` has for each rank when its worker began and
-    ended. `threads` is how many a rank had for its computing.
+    `seconds` is when the call returned, `training_times` has for each rank when its worker began
+    and ended. `threads` is how many a rank had for its computing.
     """
 
     way: str

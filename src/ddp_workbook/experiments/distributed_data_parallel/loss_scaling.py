@@ -216,14 +216,14 @@ def format_table(values: Tensor) -> pd.DataFrame:
     rows = {}
     for name, dtype in FORMATS.items():
         info, rounded = torch.finfo(dtype), values.to(dtype).float()
-        nonzero = rounded != 0
+        nonzero, errors = rounded != 0, (rounded / values - 1).abs()
         rows[name] = {
             "bits": info.bits,
             "largest": f"{info.max:.1e}",
             "smallest": f"{smallest(dtype):.1e}",
             "digits": f"{-math.log10(info.eps):.1f}",
             "becomes 0": f"{1 - nonzero.float().mean().item():.1%}",
-            "median error of the rest": f"{(rounded / values - 1)[nonzero].abs().median().item():.1g}",
+            "median error of the rest": f"{errors[nonzero].median().item():.1g}",
         }
     return pd.DataFrame(rows).T
 

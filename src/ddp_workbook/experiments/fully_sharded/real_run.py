@@ -37,7 +37,7 @@ H100 = 989e12  # bf16 operations a second, dense: see planning/hardware.py
 
 
 class RunResult(NamedTuple):
-    """The loss and the gradient's norm of each step from `first_step` on, and the weights after them."""
+    """The loss and the gradient's norm of each step from `first_step` on, and the last weights."""
 
     first_step: int
     losses: list[float]

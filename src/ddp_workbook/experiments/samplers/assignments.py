@@ -22,7 +22,7 @@ MIN_WIDTH_INCHES = 5.4  # inches needed by the words below the boxes
 
 
 def sample_table(samples_by_epoch: Mapping[Any, Sequence[Sequence[int]]]) -> pd.DataFrame:
-    """The table for the pictures: `samples_by_epoch[epoch][rank]` is the list of samples, in order."""
+    """The table for the pictures: `samples_by_epoch[epoch][rank]` has the samples, in order."""
     rows = [
         (epoch, rank, place, int(sample))
         for epoch, of_ranks in samples_by_epoch.items()

@@ -72,9 +72,10 @@ def samples_plot(
 def epoch_summary(shares: Sequence[Sequence[int]], samples: int) -> str:
     """How many samples were given out in an epoch, how many repeated, and which were left out."""
     all_samples = [sample for share in shares for sample in share]
+    count, repeats = len(all_samples), len(all_samples) - len(set(all_samples))
     never = sorted(set(range(samples)) - set(all_samples))
     missing = ", ".join(map(str, never)) or "none"
-    return f"{len(all_samples)} given out, {len(all_samples) - len(set(all_samples))} repeated; left out: {missing}"
+    return f"{count} given out, {repeats} repeated; left out: {missing}"
 
 
 def assignment_table(samples: int, ranks: int, **arguments) -> pd.DataFrame:

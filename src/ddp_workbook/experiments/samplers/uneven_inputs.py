@@ -159,12 +159,12 @@ def classes_plot(table: pd.DataFrame, rare: int) -> figures.Picture:
     picture = figures.bars(panels, "samples in an epoch", about, upright=True)
     for axes, (sampler, counts) in zip(picture.figure.axes, panels.items(), strict=True):
         totals = counts.sum(axis=1)
-        of_rare, other_totals = totals[rare], totals.drop(rare)
+        of_rare, common = totals[rare], totals.drop(rare)
         axes.text(rare, of_rare, f"{of_rare}", ha="center", va="bottom", weight="bold")
         axes.set_xlabel("digit")
         axes.margins(y=0.1)
         picture.alt += (
-            f" {sampler}: {of_rare} samples of the digit {rare}, {other_totals.min()} to {other_totals.max()} "
+            f" {sampler}: {of_rare} samples of the digit {rare}, {common.min()} to {common.max()} "
             "of each other digit."
         )
     return picture
