@@ -18,7 +18,7 @@ from ddp_workbook.cli import app
 from ddp_workbook.judging.directives import parse_request
 from ddp_workbook.page.code_diff import what_changed
 from ddp_workbook.program import train_02, train_04, train_06, train_07
-from ddp_workbook.program.new import CLUSTERS, STRATEGIES, NewRefused, files, write
+from ddp_workbook.program.new import CLUSTERS, STRATEGIES, NewProjectError, files, write
 from tests.clusters.slurm import Slurm
 from tests.leaks import wait_until
 
@@ -376,6 +376,6 @@ def test_the_command_says_what_to_type_and_overwrites_nothing(tmp_path):
 def test_where_nothing_can_be_written_it_says_so(tmp_path):
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/own")):
-        with pytest.raises(NewRefused, match="Give "):
+        with pytest.raises(NewProjectError, match="Give "):
             write(folder)
     assert (tmp_path / "file").read_text() == "mine"
