@@ -99,7 +99,7 @@ CASES = [
 ]
 
 
-def leveled(case: tuple):
+def with_level(case: tuple):
     """Each chapter on 4 ranks once, with batches that they do not share equally, where it has them.
 
     For a push on 2 ranks as well, and with all odd batches on 4: 3 ranks show nothing else. A rank
@@ -176,7 +176,7 @@ def test_data_parallel_equals_one_process(replicas, run):
     assert_same(data_parallel.train(**run, replicas=replicas), one_process(**run))
 
 
-@pytest.mark.parametrize(("chapter", "ranks", "run"), [leveled(c) for c in CASES], ids=stem)
+@pytest.mark.parametrize(("chapter", "ranks", "run"), [with_level(c) for c in CASES], ids=stem)
 def test_ranks_equal_one_process(chapter, ranks, run):
     """The same training, and the very same weights on every rank."""
     first, *others = launch(chapter.train, ranks=ranks, timeout=120, **run)
@@ -452,11 +452,11 @@ def test_small_pieces_get_a_thread_each_too(monkeypatch):
     for _ in range(200):
         threads = []
 
-        def noted(*args, threads=threads):
+        def recorder(*args, threads=threads):
             threads.append(threading.get_ident())
             return run_replica(*args)
 
-        monkeypatch.setattr(data_parallel, "run_replica", noted)
+        monkeypatch.setattr(data_parallel, "run_replica", recorder)
         data_parallel.forward_and_backward(model, images, labels, CPUS[:4])
         assert len(set(threads)) == 4
 
@@ -468,7 +468,7 @@ def test_each_replica_thread_is_told_its_number_of_threads(monkeypatch):
     """
     set_threads, told, meeting = torch.set_num_threads, {}, threading.Barrier(3)
 
-    def noted(number):
+    def recorder(number):
         told[threading.get_ident()] = number
         if threading.current_thread() is not threading.main_thread():
             meeting.wait(timeout=10)
@@ -476,7 +476,7 @@ def test_each_replica_thread_is_told_its_number_of_threads(monkeypatch):
 
     images, labels = torch.randn(9, 64), torch.zeros(9, dtype=torch.long)
     torch.set_num_threads(6)
-    monkeypatch.setattr(torch, "set_num_threads", noted)
+    monkeypatch.setattr(torch, "set_num_threads", recorder)
     data_parallel.forward_and_backward(DigitsMLP(), images, labels, CPUS[:3])
     assert told.pop(threading.get_ident()) == 6  # put back
     assert list(told.values()) == [2, 2, 2]

@@ -186,7 +186,7 @@ def test_a_program_that_trains_on_the_same_rows_fails_its_tests(tmp_path):
 # Bad input of its own
 
 
-def refused(project: Path, *options: str, ranks: int = 1) -> str:
+def refusal_of(project: Path, *options: str, ranks: int = 1) -> str:
     """What it says when it fails."""
     with pytest.raises(RankFailed) as failed:
         launch(project / "train.py", *options, ranks=ranks)
@@ -196,9 +196,9 @@ def refused(project: Path, *options: str, ranks: int = 1) -> str:
 @pytest.mark.long
 def test_numbers_that_do_not_fit(project, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # it saves here
-    odd = refused(project, "--batch", "62", ranks=4)
+    odd = refusal_of(project, "--batch", "62", ranks=4)
     assert "--batch 62 does not divide by 4 ranks x --accumulate" in odd
-    assert "4096 samples are too few" in refused(project, "--batch", "8192")
+    assert "4096 samples are too few" in refusal_of(project, "--batch", "8192")
 
 
 @pytest.mark.push("the program to take home")
@@ -209,10 +209,10 @@ def test_a_checkpoint_of_another_model_is_named(project, tmp_path):
     own = task.read_text()
     task.write_text(own.replace("width: int = 64", "width: int = 32"))
     try:
-        said = refused(project, "--saved", str(saved))
+        output = refusal_of(project, "--saved", str(saved))
     finally:
         task.write_text(own)
-    assert "is of another model or optimizer" in said and "size mismatch" in said.lower()
+    assert "is of another model or optimizer" in output and "size mismatch" in output.lower()
 
 
 @pytest.mark.push("the program to take home")
@@ -221,7 +221,7 @@ def test_sharded_a_model_without_blocks_is_refused(tmp_path):
     write(tmp_path / "own", "fsdp")
     task = tmp_path / "own" / "task.py"
     task.write_text(task.read_text().replace("Block(width), Block(width)", "nn.GELU()"))
-    assert "no layer of class Block" in refused(tmp_path / "own", ranks=2)
+    assert "no layer of class Block" in refusal_of(tmp_path / "own", ranks=2)
 
 
 @pytest.mark.push("the program to take home")
@@ -245,8 +245,8 @@ def test_all_ranks_follow_rank_0_where_not_all_see_the_checkpoint(strategy, tmp_
 @pytest.mark.push("the program to take home")
 def test_a_checkpoint_that_cannot_be_written_fails_before_training(project, tmp_path):
     (tmp_path / "file").write_text("mine")
-    said = refused(project, "--saved", str(tmp_path / "file" / "below" / "saved"))
-    assert "Not a directory" in said or "File exists" in said
+    output = refusal_of(project, "--saved", str(tmp_path / "file" / "below" / "saved"))
+    assert "Not a directory" in output or "File exists" in output
 
 
 # Its job scripts
@@ -306,9 +306,9 @@ def test_a_job_on_two_nodes_is_continued_on_one(strategy, cluster, tmp_path):
         assert "64 of 128 steps are done" in slurm.output(job)
 
 
-def trains(said: str, resumed: int) -> bool:
+def trains(output: str, resumed: int) -> bool:
     """Whether a job that has resumed so many times has done an epoch since."""
-    runs = said.split("steps are done")
+    runs = output.split("steps are done")
     return len(runs) == resumed + 1 and "epoch " in runs[-1]
 
 
@@ -328,10 +328,10 @@ def test_a_job_that_is_told_to_stop_saves_and_queues_again(strategy, tmp_path):
             slurm.run(["scancel", "--batch", "--signal=USR1", job], check=True)
             assert wait_until(lambda run=run: slurm.job(job)["Restarts"] == str(run + 1), 120)
         assert slurm.wait(job, timeout=240) == "COMPLETED", slurm.output(job)
-        said = slurm.output(job)
-    saved = re.findall(r"told to stop: saved after (\d+) steps", said)
+        output = slurm.output(job)
+    saved = re.findall(r"told to stop: saved after (\d+) steps", output)
     assert len(saved) == 2
-    assert all(f"saved: {steps} of {EPOCHS * 64} steps are done" in said for steps in saved)
+    assert all(f"saved: {steps} of {EPOCHS * 64} steps are done" in output for steps in saved)
     alone = "--epochs", str(EPOCHS), "--saved", tmp_path / "other"
     launch(own / "train.py", *alone, ranks=2, timeout=500)
     assert_same(weights(own / "saved"), weights(tmp_path / "other"))
@@ -352,8 +352,8 @@ def test_a_pbs_job_that_is_told_to_stop_saves_and_submits_another(tmp_path):
         saved = re.search(r"told to stop: saved after (\d+) steps", slurm.output(job))
         following = str(int(job) + 1)
         assert slurm.wait(following, timeout=240) == "COMPLETED", slurm.output(following)
-        said = slurm.output(following)
-        assert saved and f"saved: {saved[1]} of {EPOCHS * 64} steps are done" in said
+        output = slurm.output(following)
+        assert saved and f"saved: {saved[1]} of {EPOCHS * 64} steps are done" in output
         assert wait_until(lambda: slurm.processes() == [])
     assert not list(own.glob("torchrun-*"))
 

@@ -27,21 +27,21 @@ def recovery():
 
 def test_a_killed_training_without_saves_is_lost(no_rank_left):  # noqa: F811
     runs = killed_ranks.Runs(agent=False)
-    story = runs(None, None, victim=3)
-    assert [failure.rank for failure in story.failures] == [3] and story.result is None
-    (attempt,) = story.attempts
+    outcome = runs(None, None, victim=3)
+    assert [failure.rank for failure in outcome.failures] == [3] and outcome.result is None
+    (attempt,) = outcome.attempts
     assert list(attempt.losses().index) == [*range(1, killed_ranks.KILL_AFTER_STEP + 1)]
     assert all(later > 0 for later in attempt.detection_ms())
-    assert "Rank 3 was killed after step 17" in killed_ranks.outcome_plot(story).alt
+    assert "Rank 3 was killed after step 17" in killed_ranks.outcome_plot(outcome).alt
 
 
 @pytest.mark.push("claims of the pages that take long")
 def test_the_agent_starts_again_and_ends_the_same(no_rank_left):  # noqa: F811
-    story = killed_ranks.Runs(agent=True)(None, None, victim=1, every=5)
-    first, second = (attempt.losses() for attempt in story.attempts)
+    outcome = killed_ranks.Runs(agent=True)(None, None, victim=1, every=5)
+    first, second = (attempt.losses() for attempt in outcome.attempts)
     assert list(second.index) == [*range(16, killed_ranks.STEPS + 1)]
     assert (first[[16, 17]] == second[[16, 17]]).all()
-    words = killed_ranks.outcome_plot(story).alt
+    words = killed_ranks.outcome_plot(outcome).alt
     assert "2 steps were computed again. The end is that of an uninterrupted run" in words
 
 
@@ -86,11 +86,11 @@ def test_ranks_notice_a_kill_whoever_did_it(tmp_path, by_hand):
 @pytest.mark.push("claims of the pages that take long")
 def test_a_run_to_reach_into_can_be_stopped(recovery, no_rank_left):  # noqa: F811
     recovery.buttons[0].click()
-    begun = time.monotonic()
+    start_time = time.monotonic()
     assert wait_until(lambda: steps_so_far(recovery.run), 60)
     recovery.stop()
     recovery.wait()
-    assert time.monotonic() - begun < 60 and recovery.answer.error is not None
+    assert time.monotonic() - start_time < 60 and recovery.answer.error is not None
     recovery.controls["victim"].value = killed_ranks.NOBODY
     recovery.wait()
     assert recovery.answer.error is None and "was killed" not in recovery.answer.words

@@ -15,19 +15,19 @@ pytestmark = pytest.mark.push("hosts that come and go")
 
 
 def test_the_recorded_run_is_what_the_page_tells():
-    recorded = elastic.read_results()
-    said = elastic.attempts(recorded["lost and back"])
+    results = elastic.read_results()
+    said = elastic.attempts(results["lost and back"])
     assert list(said["world_size"]) == [2, 2, 1, 2, 2]
     assert list(said["torchelastic_restart_count"].iloc[2:]) == [1, 1, 0]
     assert (
         list(said["last"].iloc[:2]) == [elastic.HOST_LOSS_STEP] * 2 and said["first"].iloc[2] == 11
     )
     assert list(said["first"].iloc[3:]) == [said["last"].iloc[2] + 1] * 2, "no step is lost"
-    clean = elastic.clean_restarts(recorded["restarts needed"])
+    clean = elastic.clean_restarts(results["restarts needed"])
     assert list(clean["failures"]) == [elastic.TRIES] * 2
     assert clean.loc["a new store for each", "1 restart"] == elastic.TRIES
     assert clean.loc["one store for all attempts", "1 restart"] < elastic.TRIES
-    assert "RendezvousConnectionError" in recorded["store lost"]["error"].item()
+    assert "RendezvousConnectionError" in results["store lost"]["error"].item()
 
 
 def test_a_restart_keeps_the_folder_alone(no_rank_left):  # noqa: F811

@@ -167,9 +167,9 @@ def test_work_hides_an_all_reduce_on_a_slow_network():
     ways = overlap.both_ways()
     for rank in (0, 1):
         (waits_first, wait, _), (works_next, *_) = ways["in line"][rank]
-        (works_first, *_), (waits_next, begun, ended) = ways["overlapped"][rank]
+        (works_first, *_), (waits_next, wait_start, wait_end) = ways["overlapped"][rank]
         assert (waits_first, works_next) == ("waits", "works") == (waits_next, works_first)
-        assert ended - begun < ways["in line"][rank][0][2] - wait
+        assert wait_end - wait_start < ways["in line"][rank][0][2] - wait
     assert "in line: rank 0: waits from" in overlap.overlap_plot(ways).alt
 
 

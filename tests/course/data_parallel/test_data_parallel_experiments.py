@@ -94,12 +94,12 @@ def test_the_price_is_what_only_the_main_thread_does():
 
 
 def test_a_played_step_has_a_lane_for_each_thread_and_one_for_one_process():
-    made = timeline.play_step()
+    play = timeline.play_step()
     for name, value in {"width": 64, "batch": 16, "devices": 3}.items():
-        made.controls[name].value = value
-    made.wait()
-    assert made.answer.error is None and "thread 2: compute" in made.answer.words
-    assert "thread 3" not in made.answer.words and "one process: compute" in made.answer.words
+        play.controls[name].value = value
+    play.wait()
+    assert play.answer.error is None and "thread 2: compute" in play.answer.words
+    assert "thread 3" not in play.answer.words and "one process: compute" in play.answer.words
 
 
 def test_each_job_is_timed_with_one_thread_and_with_two(monkeypatch):

@@ -356,7 +356,7 @@ def test_the_published_figures_scale_as_the_page_says():
 
 
 @pytest.fixture(scope="module")
-def recorded() -> pd.DataFrame:
+def timings() -> pd.DataFrame:
     """Median seconds of each size and candidate, recorded by `make benchmark`."""
     table = summary(step_times.read_timings(), "one process, 1 thread")
     return table.set_index(["width", "batch", "candidate"])
@@ -365,8 +365,8 @@ def recorded() -> pd.DataFrame:
 DP, DDP = "DataParallel, 2 replicas (stand-in: CPU threads)", "DDP, 2 ranks"
 
 
-def test_the_recorded_milliseconds_are_those_that_the_page_names(recorded):
-    ms = (recorded["median"] * 1e3).map("{:.1f}".format)
+def test_the_recorded_milliseconds_are_those_that_the_page_names(timings):
+    ms = (timings["median"] * 1e3).map("{:.1f}".format)
     assert ms[64, 64, "one process, 1 thread"] == "2.4"
     assert "takes 2.4 ms" in prose("02_further_does_it_pay")
 
@@ -385,8 +385,8 @@ def test_the_recorded_speed_ups_are_those_that_the_pages_name():
         assert [one for one in said if one not in prose(stem)] == []
 
 
-def test_one_process_is_the_fastest_of_every_recorded_size(recorded):
-    fastest = recorded.groupby(["width", "batch"], sort=False)["median"].idxmin()
+def test_one_process_is_the_fastest_of_every_recorded_size(timings):
+    fastest = timings.groupby(["width", "batch"], sort=False)["median"].idxmin()
     threads = [name for _, _, name in fastest]
     assert threads == ["one process, 1 thread"] + ["one process, 2 threads"] * 3
 
@@ -400,8 +400,8 @@ def test_the_recorded_parts_are_those_that_the_page_names():
     assert "DDP, 2 ranks: compute 2.16" in step_times.breakdown_bars(parts).alt
 
 
-def test_only_the_largest_size_computes_much_for_each_megabyte_of_gradients(recorded):
-    alone = recorded.xs("one process, 1 thread", level="candidate")["median"]
+def test_only_the_largest_size_computes_much_for_each_megabyte_of_gradients(timings):
+    alone = timings.xs("one process, 1 thread", level="candidate")["median"]
     models = {(one.width, one.batch): DigitsMLP(one.width, one.depth) for one in step_times.SIZES}
     megabytes = {
         size: sum(p.numel() for p in model.parameters()) * 4 / 1e6 for size, model in models.items()

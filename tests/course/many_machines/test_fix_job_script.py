@@ -245,7 +245,7 @@ def test_a_played_script_starts_what_slurm_starts(tmp_path):
     """The same commands on the same nodes, in the same folder, with the same words and status."""
     with Slurm(nodes=2, gpus=4, cpus=128) as slurm:
         jobs = [
-            (name, text, fails, submitted(slurm, tmp_path / f"{name}{fails}", text, fails))
+            (name, text, fails, submit_job(slurm, tmp_path / f"{name}{fails}", text, fails))
             for name, text in SCRIPTS.items()
             for fails in (False, True)
         ]
@@ -254,8 +254,8 @@ def test_a_played_script_starts_what_slurm_starts(tmp_path):
             completed = slurm.wait(job, timeout=300) == "COMPLETED"
             asked = directives.parse_request("slurm", text)
             run = job_scripts.run_script("slurm", text, asked, int(job), fails)
-            real = really_started(slurm, tmp_path / f"{name}{fails}")
-            one, other = (real, completed), (played(run), run.status == 0)
+            real = slurm_starts(slurm, tmp_path / f"{name}{fails}")
+            one, other = (real, completed), (script_starts(run), run.status == 0)
             if one != other:
                 differ[name, fails] = (one, other, slurm.output(job))
             shown = slurm.job(job)
@@ -264,7 +264,7 @@ def test_a_played_script_starts_what_slurm_starts(tmp_path):
         assert differ == {}
 
 
-def submitted(slurm: Slurm, folder: Path, text: str, fails: bool) -> str:
+def submit_job(slurm: Slurm, folder: Path, text: str, fails: bool) -> str:
     """A job from this folder, whose torchrun only notes how it was started."""
     (folder / "bin").mkdir(parents=True)
     (folder / "notes").mkdir()
@@ -277,22 +277,22 @@ def submitted(slurm: Slurm, folder: Path, text: str, fails: bool) -> str:
     )
 
 
-def really_started(slurm: Slurm, folder: Path) -> list[list[str]]:
+def slurm_starts(slurm: Slurm, folder: Path) -> list[list[str]]:
     """Node, whether in the folder of submission, and the words, of each start."""
     names = {node: f"n{i}" for i, node in enumerate(slurm.nodes)}
     names |= {address: f"n{i}" for i, address in enumerate(slurm.hosts.addresses[1:])}
     notes = [note.read_text().splitlines() for note in (folder / "notes").iterdir()]
-    return renamed(
+    return rename_nodes(
         [[node, Path(at).name == folder.name, *words] for node, at, *words in notes], names
     )
 
 
-def played(run: job_scripts.Run) -> list[list[str]]:
+def script_starts(run: job_scripts.Run) -> list[list[str]]:
     """The same of a script that was played."""
     names = {node: f"n{i}" for i, node in enumerate(run.nodes)}
     names |= {address: names[node] for address, node in run.addresses.items()}
     starts = [[one.node, one.folder == "submitted", *one.words[1:]] for one in run.starts]
-    return renamed(starts, names)
+    return rename_nodes(starts, names)
 
 
 def command(path: Path, text: str) -> None:
@@ -301,7 +301,7 @@ def command(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def renamed(starts: list[list], names: dict[str, str]) -> list[list]:
+def rename_nodes(starts: list[list], names: dict[str, str]) -> list[list]:
     """The starts with n0 and n1 for the nodes, sorted."""
     pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
     return sorted(

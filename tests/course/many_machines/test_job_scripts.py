@@ -143,7 +143,7 @@ def desk(tmp_path):
     return Desk(tmp_path)
 
 
-def refused(done, words: str) -> None:
+def assert_refused(done, words: str) -> None:
     """It has said one sentence, and nothing was made."""
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.count("\n") == 1, done.stderr
@@ -154,10 +154,10 @@ def refused(done, words: str) -> None:
 def test_bash_by_mistake_is_told_what_to_type(desk, script):
     command = SUBMIT[script.suffix]
     nowhere = r"is a job script, and there is no (sbatch|qsub) on this machine: use a login node"
-    refused(desk.bash(script.name, PATH=path_without_schedulers(desk)), nowhere)
+    assert_refused(desk.bash(script.name, PATH=path_without_schedulers(desk)), nowhere)
     desk.command(command, "exit 99")
-    refused(desk.bash(script.name), f"no job is running: type  {command} {script.name}\n")
-    refused(
+    assert_refused(desk.bash(script.name), f"no job is running: type  {command} {script.name}\n")
+    assert_refused(
         desk.bash(f"job_scripts/{script.name}", folder=desk.folder.parent),
         "submit from job_scripts",
     )
@@ -173,7 +173,7 @@ def path_without_schedulers(desk: Desk) -> str:
     return str(tools)
 
 
-def started(done) -> dict[str, str]:
+def start_variables(done) -> dict[str, str]:
     """What `srun` was told to start on each node."""
     words = re.findall(r"<(.*?)>", done.stdout)
     assert done.returncode == 0 and words, (done.returncode, done.stdout, done.stderr)
@@ -202,7 +202,7 @@ def started(done) -> dict[str, str]:
 )
 def test_ranks_and_threads_come_from_what_the_job_has(desk, variables, ranks, threads):
     desk.command("nvidia-smi", "exit 9")  # as on a node without a driver
-    line = started(
+    line = start_variables(
         desk.in_slurm("distributed_data_parallel_nodes.slurm", "node1 node2", **variables)
     )
     assert (line["nodes"], line["ranks"], line["threads"]) == ("2", ranks, threads)
@@ -212,11 +212,14 @@ def test_ranks_and_threads_come_from_what_the_job_has(desk, variables, ranks, th
 
 def test_gpus_are_counted_where_the_scheduler_says_nothing(desk):
     desk.command("nvidia-smi", "echo 'GPU 0: A (UUID: x)'; echo 'GPU 1: A (UUID: y)'")
-    assert started(desk.in_slurm("fully_sharded.slurm"))["ranks"] == "2"
+    assert start_variables(desk.in_slurm("fully_sharded.slurm"))["ranks"] == "2"
 
 
 def test_the_first_node_is_the_head_and_no_port_is_fixed(desk):
-    lines = [started(desk.in_slurm("fully_sharded_nodes.slurm", "zebra-2 ant-1")) for _ in range(4)]
+    lines = [
+        start_variables(desk.in_slurm("fully_sharded_nodes.slurm", "zebra-2 ant-1"))
+        for _ in range(4)
+    ]
     heads, ports = zip(*(line["endpoint"].split(":") for line in lines), strict=True)
     assert set(heads) == {"zebra-2"}
     assert len(set(ports)) > 1  # four times the same: one in 12,000 to the power of three
@@ -224,7 +227,9 @@ def test_the_first_node_is_the_head_and_no_port_is_fixed(desk):
 
 
 def test_options_reach_the_program(desk):
-    line = started(desk.in_slurm("distributed_data_parallel.slurm", EPOCHS="7", WIDTH="128"))
+    line = start_variables(
+        desk.in_slurm("distributed_data_parallel.slurm", EPOCHS="7", WIDTH="128")
+    )
     program = ROOT / "src/ddp_workbook/chapters/distributed_data_parallel.py"
     assert Path(line["program"]).resolve() == program
     results = desk.folder / "results.csv"
@@ -253,7 +258,7 @@ def test_what_cannot_start_is_refused(desk, variables, python, words):
     """No ranks; no environment; one without torch."""
     if python:
         (desk.folder / "site.sh").write_text(f"PYTHON={python}\n")
-    refused(desk.in_slurm("distributed_data_parallel.slurm", **variables), words)
+    assert_refused(desk.in_slurm("distributed_data_parallel.slurm", **variables), words)
 
 
 @pytest.mark.parametrize(
@@ -275,19 +280,19 @@ def test_site_sh_chooses_the_python(desk):
     """A PYTHON of the shell that submits is not meant; and activating prints errors of its own."""
     (desk.folder / "site.sh").write_text(f"false || true\nPYTHON={sys.executable}\n")
     (desk.folder.parent / ".venv").unlink()
-    started(desk.in_slurm("distributed_data_parallel.slurm", PYTHON="/no/python"))
+    start_variables(desk.in_slurm("distributed_data_parallel.slurm", PYTHON="/no/python"))
 
 
 def test_a_program_of_ones_own_and_one_that_is_not_there(desk):
     (desk.folder / "mine.py").write_text("")
     old = "start_ranks distributed_data_parallel "
     desk.change("distributed_data_parallel.slurm", old, "start_ranks mine.py ")
-    line = started(desk.in_slurm("distributed_data_parallel.slurm"))
+    line = start_variables(desk.in_slurm("distributed_data_parallel.slurm"))
     assert line["program"] == str(desk.folder / "mine.py")
     assert line["folder"].endswith("/runs/mine-4-ranks-17")
     desk.change("distributed_data_parallel.slurm", "mine.py", "yours.py")
     words = "There is no program yours.py: neither a chapter's nor a file"
-    refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
+    assert_refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
 
 
 @pytest.mark.push("job scripts")
@@ -309,7 +314,7 @@ def test_nodes_that_are_not_alike_are_refused(desk):
     """A rank on NCCL and a rank on gloo would wait for each other."""
     node = "start_ranks.sh node slurm folder 2 2 2 1 head:20000 17 program.py"
     words = "has 1 GPUs for this job, and head has 2: ask for nodes that are alike"
-    refused(desk.bash(node, SLURM_GPUS_ON_NODE="1"), words)
+    assert_refused(desk.bash(node, SLURM_GPUS_ON_NODE="1"), words)
 
 
 def test_the_exit_code_of_srun_is_the_jobs(desk):
@@ -388,7 +393,7 @@ def test_the_study_refuses(desk, arguments, variables, words):
     desk.command("sbatch", "echo 1")
     if "PATH" in variables:
         variables = {"PATH": path_without_schedulers(desk)}
-    refused(desk.bash(f"scaling_study.sh {arguments}", **variables), words)
+    assert_refused(desk.bash(f"scaling_study.sh {arguments}", **variables), words)
 
 
 def test_the_study_stops_at_the_first_refusal(desk):

@@ -263,8 +263,8 @@ def hosts_to_play_with():
     ],
 )
 def test_each_fault_between_hosts_has_its_own_words(how, words, hosts_to_play_with):
-    made = hosts_to_play_with
-    answer = made.answer_to(made.values | {"breaks": how})
+    play = hosts_to_play_with
+    answer = play.answer_to(play.values | {"breaks": how})
     assert answer.error is None and re.search(words, answer.words), answer.words
     assert ("What to do" in answer.words) == bool(rendezvous_faults.ADVICE[how])
     assert answer.printed == ""
@@ -272,12 +272,12 @@ def test_each_fault_between_hosts_has_its_own_words(how, words, hosts_to_play_wi
 
 @pytest.mark.push("breakages between hosts")
 def test_hosts_meet_and_number_their_ranks(hosts_to_play_with):
-    made = hosts_to_play_with
-    assert "node b, rank 3" in made.answer.words and "All ranks have met." in made.answer.words
+    play = hosts_to_play_with
+    assert "node b, rank 3" in play.answer.words and "All ranks have met." in play.answer.words
     for name, value in {"hosts": 3, "each": 1}.items():
-        made.controls[name].value = value
-    made.wait()
-    assert "node c, rank 2" in made.answer.words and "3 ranks answered" in made.status.value
+        play.controls[name].value = value
+    play.wait()
+    assert "node c, rank 2" in play.answer.words and "3 ranks answered" in play.status.value
 
 
 def test_the_default_patience_is_what_the_page_says():

@@ -88,11 +88,13 @@ def test_a_step_sends_every_gradient_along_its_row_and_its_column():
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_gloo_connects_every_rank_with_every_other(ranks):
-    met = launch(rendezvous.record_rendezvous, ranks=ranks)
+    traces = launch(rendezvous.record_rendezvous, ranks=ranks)
     every = {(one, other) for other in range(ranks) for one in range(other)}
-    assert rendezvous.connected_pairs(met) == every
-    assert [len(one.before) for one in met] == [1] * ranks  # to the store
-    assert [len(one.after) for one in met] == [ranks] * ranks  # rank 0 has no more than the others
+    assert rendezvous.connected_pairs(traces) == every
+    assert [len(one.before) for one in traces] == [1] * ranks  # to the store
+    assert [len(one.after) for one in traces] == [
+        ranks
+    ] * ranks  # rank 0 has no more
 
 
 def test_gloo_writes_one_address_a_rank_and_reads_all():
@@ -101,9 +103,9 @@ def test_gloo_writes_one_address_a_rank_and_reads_all():
     read = {(event.rank, event.owner) for event in events if event.what != "set"}
     assert sorted(written) == [(rank, rank) for rank in range(4)]
     assert read == {(rank, owner) for rank in range(4) for owner in range(4)}
-    began = {event.owner: event.start for event in events if event.what == "set"}
+    write_times = {event.owner: event.start for event in events if event.what == "set"}
     for event in events:  # nobody gets a value before its rank has begun to write it
-        assert event.end >= began[event.owner]
+        assert event.end >= write_times[event.owner]
 
 
 def test_rank_0_has_the_stores_connections_with_tcp_alone():
@@ -346,14 +348,14 @@ def test_monitored_barrier_names_who_is_missing(all_ranks):
 
 
 @pytest.fixture(scope="module")
-def started():
+def agent_runs():
     """Two torchruns with 2 and 3 ranks, as the page starts them."""
     return nodes.on_nodes([2, 3])
 
 
 @pytest.mark.push("torchrun again")
-def test_ranks_count_through_the_nodes_and_local_ranks_start_again(started):
-    who = nodes.environment(started)
+def test_ranks_count_through_the_nodes_and_local_ranks_start_again(agent_runs):
+    who = nodes.environment(agent_runs)
     assert list(who["RANK"]) == [0, 1, 2, 3, 4] and set(who["WORLD_SIZE"]) == {5}
     assert list(who["GROUP_RANK"]) == [0, 0, 1, 1, 1]
     assert list(who["LOCAL_RANK"]) == [0, 1, 0, 1, 2]
@@ -362,14 +364,14 @@ def test_ranks_count_through_the_nodes_and_local_ranks_start_again(started):
 
 
 @pytest.mark.push("torchrun again")
-def test_node_0_keeps_the_store_that_all_ranks_know(started):
-    assert nodes.store_node(started) == 0
-    assert nodes.environment(started)["MASTER_PORT"].nunique() == 1
+def test_node_0_keeps_the_store_that_all_ranks_know(agent_runs):
+    assert nodes.store_node(agent_runs) == 0
+    assert nodes.environment(agent_runs)["MASTER_PORT"].nunique() == 1
 
 
 @pytest.mark.long
-def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(started):
-    table = nodes.devices(nodes.environment(started))
+def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(agent_runs):
+    table = nodes.devices(nodes.environment(agent_runs))
     missing = table["cuda:RANK"].str.contains("does not exist")
     assert list(missing) == [False, False, False, True, True]
     assert not table["cuda:LOCAL_RANK"].str.contains("not").any()
@@ -377,7 +379,7 @@ def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(started):
 
 @pytest.mark.gpu
 def test_visible_gpus_are_numbered_anew():
-    def seen(visible: str | None) -> list[str]:
+    def visible_devices(visible: str | None) -> list[str]:
         chosen = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
         command = [sys.executable, "-m", "tests.workers.process_groups_workers"]
         root = ROOT
@@ -386,8 +388,8 @@ def test_visible_gpus_are_numbered_anew():
         )
         return done.stdout.split()
 
-    every = seen(None)
-    assert seen("1,0") == [every[1], every[0]]
+    every = visible_devices(None)
+    assert visible_devices("1,0") == [every[1], every[0]]
 
 
 # The pages themselves

@@ -20,10 +20,12 @@ def job(*ranks_of_nodes: int) -> pd.DataFrame:
 
 def test_agents_plot_puts_every_rank_into_its_node():
     picture = nodes.agents_plot(job(2, 3), store=0)
-    said = words(picture)
-    assert {"node 0", "node 1", "store\nport 2950", *(f"rank {r}\n" for r in range(5))} <= set(said)
-    assert [said.count(f"local {rank}") for rank in range(3)] == [2, 2, 1]
-    assert said.count("torchrun") == 2
+    texts = words(picture)
+    assert {"node 0", "node 1", "store\nport 2950", *(f"rank {r}\n" for r in range(5))} <= set(
+        texts
+    )
+    assert [texts.count(f"local {rank}") for rank in range(3)] == [2, 2, 1]
+    assert texts.count("torchrun") == 2
     has = "node 0 has started the ranks 0 (local 0), 1 (local 1) and keeps the store"
     assert has in picture.alt
 
@@ -44,13 +46,13 @@ def test_mesh_plot_shows_values_in_the_ranks_colours_and_frames_the_groups(along
 
 
 def test_a_mesh_to_play_with_has_a_panel_for_each_step():
-    made = meshes.play_mesh()
-    found = made.answer.words
+    play = meshes.play_mesh()
+    found = play.answer.words
     assert "before: 1; 2; 3; 4. " in found and "the columns: 10; 10; 10; 10." in found
-    made.controls["shape"].value, made.controls["along"].value = "1 x 4", "node"
-    made.wait()
-    assert "as a mesh of 1 by 4" in made.answer.words
-    assert '. all_reduce along "node", with' in made.answer.words and "10" not in made.answer.words
+    play.controls["shape"].value, play.controls["along"].value = "1 x 4", "node"
+    play.wait()
+    assert "as a mesh of 1 by 4" in play.answer.words
+    assert '. all_reduce along "node", with' in play.answer.words and "10" not in play.answer.words
 
 
 def test_the_steps_of_a_wide_mesh_stand_one_below_the_other():

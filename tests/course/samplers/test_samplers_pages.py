@@ -313,12 +313,12 @@ def test_the_loop_of_one_process_learns():
 
 @pytest.mark.push("claims of the pages that take long")
 def test_a_dealing_to_play_with_counts_what_came_again_and_what_never():
-    made = index_sharding.play_index_sharding()
-    assert made.answer.words.count("12 given out, 2 repeated; left out: none") == 2
-    made.controls["drop_last"].value, made.controls["samples"].value = True, 11
-    made.wait()
-    assert "8 given out, 0 repeated; left out: " in made.answer.words
-    made.controls["samples"].value = 3
-    made.wait()
-    assert made.answer.error is None
-    assert "No rank got a sample. epoch 0: 0 given out" in made.answer.words
+    play = index_sharding.play_index_sharding()
+    assert play.answer.words.count("12 given out, 2 repeated; left out: none") == 2
+    play.controls["drop_last"].value, play.controls["samples"].value = True, 11
+    play.wait()
+    assert "8 given out, 0 repeated; left out: " in play.answer.words
+    play.controls["samples"].value = 3
+    play.wait()
+    assert play.answer.error is None
+    assert "No rank got a sample. epoch 0: 0 given out" in play.answer.words

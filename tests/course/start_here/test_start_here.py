@@ -54,10 +54,10 @@ def test_each_rank_brings_what_its_slider_says():
     ],
 )
 def test_each_way_of_rank_3_has_its_report(how, words):
-    made = play_sum()
-    made.controls["rank_3"].value = how
-    made.wait()
-    assert words in made.shown.value and "Afterwards the ranks have 10" in made.answer.words
+    play = play_sum()
+    play.controls["rank_3"].value = how
+    play.wait()
+    assert words in play.shown.value and "Afterwards the ranks have 10" in play.answer.words
 
 
 PRETEND = """import os, sys
