@@ -177,10 +177,10 @@ def test_another_file_is_refused_and_stays_as_it_is(tmp_path, text, words):
     path = tmp_path / "results.csv"
     path.write_bytes(text)
     for refuse in (check_results, read_results, lambda path: append_row(path, ROW)):
-        with pytest.raises(ResultsError, match=words) as refused:
+        with pytest.raises(ResultsError, match=words) as error:
             refuse(path)
-        assert str(refused.value).startswith(str(path)) and "\n" not in str(refused.value)
-        assert isinstance(refused.value, WorkbookError)
+        assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
+        assert isinstance(error.value, WorkbookError)
     assert path.read_bytes() == text
 
 
@@ -214,9 +214,9 @@ def test_what_is_read_only_is_refused_before_the_training(tmp_path, there):
     before = AS_A_USER if shutil.which("setpriv") and os.geteuid() == 0 else []
     code = "import sys; from ddp_workbook.chapters.results import *; check_results(sys.argv[1])"
     command = [*before, sys.executable, "-c", code, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100)
     tmp_path.chmod(0o755)
-    assert done.stderr.splitlines()[-1].endswith("results.csv cannot be used: Permission denied.")
+    assert result.stderr.splitlines()[-1].endswith("results.csv cannot be used: Permission denied.")
 
 
 def test_a_table_that_is_not_there_or_holds_no_numbers_is_refused(tmp_path):

@@ -130,16 +130,16 @@ def test_a_later_job_continues_on_another_number_of_ranks(first, tmp_path):
 @pytest.mark.push("the program to take home")
 def test_its_own_tests_pass(project):
     """The same weights on 1, 2 and 4 ranks, and after it was killed or told to stop."""
-    done = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    assert done.returncode == 0, done.stdout
-    assert "5 passed" in done.stdout
+    result = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert result.returncode == 0, result.stdout
+    assert "5 passed" in result.stdout
 
 
 @pytest.mark.push("the program to take home")
 def test_it_learns_in_bfloat16_and_needs_nothing_of_the_workbook(project):
-    done = run(project, "train.py", "--bf16", "--saved", "runs/bf16", "--workers", "1")
-    assert done.returncode == 0, done.stderr
-    first, *_, last = [float(line.split()[3].rstrip(",")) for line in done.stdout.splitlines()]
+    result = run(project, "train.py", "--bf16", "--saved", "runs/bf16", "--workers", "1")
+    assert result.returncode == 0, result.stderr
+    first, *_, last = [float(line.split()[3].rstrip(",")) for line in result.stdout.splitlines()]
     assert last < first / 2
     assert "ddp_workbook" not in "".join(path.read_text() for path in project.glob("*.*"))
 
@@ -168,8 +168,8 @@ def test_it_is_short_and_clean(strategy, tmp_path):
         ["ruff", "format", "--check", *wide],
         ["mypy", "train.py", "task.py"],
     ):
-        done = run(tmp_path / "own", "-m", *check)
-        assert done.returncode == 0, done.stdout
+        result = run(tmp_path / "own", "-m", *check)
+        assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.push("the program to take home")
@@ -179,8 +179,10 @@ def test_a_program_that_trains_on_the_same_rows_fails_its_tests(tmp_path):
     wrong = train.read_text().replace("DistributedSampler(data,", "DistributedSampler(data, 1, 0,")
     assert wrong != train.read_text()
     train.write_text(wrong)
-    done = run(tmp_path / "own", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
-    assert done.returncode == 1 and "test_more_ranks_end_with_the_same_weights[2]" in done.stdout
+    result = run(tmp_path / "own", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
+    assert (
+        result.returncode == 1 and "test_more_ranks_end_with_the_same_weights[2]" in result.stdout
+    )
 
 
 # Bad input of its own
@@ -257,8 +259,8 @@ def test_a_checkpoint_that_cannot_be_written_fails_before_training(project, tmp_
 def test_its_job_script_is_sound(cluster, tmp_path):
     texts = files("ddp", cluster)
     (tmp_path / "job").write_text(texts[f"job.{cluster}"])
-    done = subprocess.run(["shellcheck", "job"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run(["shellcheck", "job"], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
     assert f"job.{cluster}" in texts["README.md"] and "@" not in texts["README.md"]
     asked = parse_request(cluster, texts[f"job.{cluster}"])
     assert (asked.nodes, asked.gpus, asked.seconds, asked.unread) == (1, 4, 3600, [])
@@ -362,8 +364,8 @@ def test_a_pbs_job_that_is_told_to_stop_saves_and_submits_another(tmp_path):
 
 
 def test_the_command_says_what_to_type_and_overwrites_nothing(tmp_path):
-    done = CliRunner().invoke(app, ["new", str(tmp_path / "own"), "--cluster", "pbs"])
-    assert done.exit_code == 0 and "python train.py" in done.output
+    result = CliRunner().invoke(app, ["new", str(tmp_path / "own"), "--cluster", "pbs"])
+    assert result.exit_code == 0 and "python train.py" in result.output
     assert {path.name for path in (tmp_path / "own").iterdir()} == set(files("ddp", "pbs"))
     again = CliRunner().invoke(app, ["new", str(tmp_path / "own")])
     assert again.exit_code == 2 and "is there already" in again.output

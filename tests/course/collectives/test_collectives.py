@@ -114,9 +114,9 @@ def test_the_program_under_torchrun_shows_what_each_collective_does():
     """All of them, a line a rank, in the order of the page: what each rank holds after the call."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "3", every_call.__file__]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     after = {
         "broadcast": ["1 2 3"] * 3,
         "scatter": ["1", "2", "3"],

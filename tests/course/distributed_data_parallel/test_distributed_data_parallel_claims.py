@@ -158,17 +158,17 @@ def test_the_timeline_has_a_lane_for_each_rank():
 
 @pytest.mark.push("claims of the pages that take long")
 def test_pages_controls_change_the_buckets_and_the_straggler():
-    made = hooks.play_buckets()
-    made.controls["cap"].value = 25
-    made.wait()
-    assert "bucket 0 (output, hidden 0 to 7)" in made.answer.words
-    made = straggler.play_straggler()
+    play = hooks.play_buckets()
+    play.controls["cap"].value = 25
+    play.wait()
+    assert "bucket 0 (output, hidden 0 to 7)" in play.answer.words
+    play = straggler.play_straggler()
     for name, value in {"who": 2, "late": "backward", "by": 100}.items():
-        made.controls[name].value = value
-    made.wait()
-    assert "Rank 2 is late in backward. rank 0: " in made.answer.words
-    lost = re.search(r"rank 0: (\d+) of \d+ ms in (\w+)\.", made.answer.words)
-    assert int(lost[1]) > 300 and lost[2] == "backward"
+        play.controls[name].value = value
+    play.wait()
+    assert "Rank 2 is late in backward. rank 0: " in play.answer.words
+    match = re.search(r"rank 0: (\d+) of \d+ ms in (\w+)\.", play.answer.words)
+    assert int(match[1]) > 300 and match[2] == "backward"
 
 
 # Memory, and who writes
@@ -290,24 +290,24 @@ def test_the_calculator_says_what_the_page_says():
     assert slow.at[8, "hidden by backward"] < 1
     assert fast.loc[8].round(1).tolist() == [3.7, 5.4]
     assert fast.max(axis=None) < 6.1 < 100 / (2 * 4 * 25.6 / 12.5)  # the ceiling, C / (2 S / B)
-    made = break_even_batch.play_calculator()
-    assert "2 S / B is 164 ms: without overlap DDP does not pay" in made.answer.words
-    made.controls["link"].value = "NVLink 4"
-    made.wait()
-    assert made.answer.words.endswith("DDP pays.")
+    play = break_even_batch.play_calculator()
+    assert "2 S / B is 164 ms: without overlap DDP does not pay" in play.answer.words
+    play.controls["link"].value = "NVLink 4"
+    play.wait()
+    assert play.answer.words.endswith("DDP pays.")
 
 
 @pytest.mark.push("claims of the pages that take long")
 def test_a_batch_of_64_trains_as_one_process_however_it_is_made():
-    made = batch_size.play_batch()
+    play = batch_size.play_batch()
     for ranks, micro_batches, rows in ((1, 4, 16), (2, 1, 32), (4, 1, 16)):
         choice = {"ranks": ranks, "micro_batches": micro_batches, "rows": rows, "rate": "lr "}
         losses = launch(batch_size.losses_with_accumulation, **choice, optimizer="SGD")
         assert losses[0] == pytest.approx(batch_size.first_training("SGD"), abs=1e-4)
-    assert "32 · 8 · 2 = 512 rows a step, 4 steps an epoch" in made.answer.words
-    made.controls["micro_batches"].value = 1
-    made.wait()
-    assert "32 · 1 · 2 = 64 rows a step, 29 steps an epoch" in made.answer.words
+    assert "32 · 8 · 2 = 512 rows a step, 4 steps an epoch" in play.answer.words
+    play.controls["micro_batches"].value = 1
+    play.wait()
+    assert "32 · 1 · 2 = 64 rows a step, 29 steps an epoch" in play.answer.words
 
 
 @pytest.mark.parametrize("optimizer", batch_size.RATES)

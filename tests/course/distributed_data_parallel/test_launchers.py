@@ -47,14 +47,14 @@ def test_spawn_returns_nothing_or_a_context_to_join():
 
 def test_torchrun_keeps_hold_of_the_port():
     """The ranks use the store of torchrun itself, which has the port from the start."""
-    done = torchrun("--standalone", "--nproc-per-node", "1", workers.__file__)
-    assert done.stdout == "True\n", done.stderr
+    result = torchrun("--standalone", "--nproc-per-node", "1", workers.__file__)
+    assert result.stdout == "True\n", result.stderr
 
 
 def test_a_port_that_is_taken_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = torchrun("--master-port", str(taken.getsockname()[1]), print_environment.__file__)
-    assert done.returncode != 0 and "EADDRINUSE" in done.stderr
+        result = torchrun("--master-port", str(taken.getsockname()[1]), print_environment.__file__)
+    assert result.returncode != 0 and "EADDRINUSE" in result.stderr
 
 
 def on_two_hosts(*lines: list[str]) -> list[list[dict]]:

@@ -180,11 +180,11 @@ def test_a_model_on_meta_is_sharded_before_it_has_memory():
 
 @pytest.mark.push("claims of the pages that take long")
 def test_memory_to_play_with_is_what_the_formula_says():
-    made = memory.play_memory()
+    play = memory.play_memory()
     for name, value in {"ranks": 2, "way": DDP, "depth": 1, "dtype": "bfloat16"}.items():
-        made.controls[name].value = value
-    made.wait()
-    formula, *ranks = re.findall(r"(?:formula|rank \d): (.*?)[;.] ?", made.answer.words)
+        play.controls[name].value = value
+    play.wait()
+    formula, *ranks = re.findall(r"(?:formula|rank \d): (.*?)[;.] ?", play.answer.words)
     assert ranks == [formula] * 2 and "buckets 103" in formula
 
 

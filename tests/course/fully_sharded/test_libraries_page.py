@@ -85,9 +85,9 @@ def test_without_the_libraries_the_page_runs_and_says_so(tmp_path):
     assert book.errors(done) == []
     shown = {cell.id: str(cell.outputs) for cell in done.cells if cell.cell_type == "code"}
     for library, package in libraries.PACKAGES.items():
-        told = shown[f"{library.lower()}-run"]
-        assert f"{package} is not installed here, so this was recorded, with {package} " in told
-        assert "all_reduce" in told
+        output = shown[f"{library.lower()}-run"]
+        assert f"{package} is not installed here, so this was recorded, with {package} " in output
+        assert "all_reduce" in output
 
 
 # The page's table

@@ -83,7 +83,7 @@ def test_the_file_alone_trains_and_goes_on(tmp_path):
     words += ["--width", "32", "--heads", "2", "--warm-up", "2", "--log-every", "2"]
     found = []
     for steps in (6, 8):
-        done = subprocess.run(
+        result = subprocess.run(
             [*line, copy, *words, "--steps", str(steps)],
             cwd=tmp_path,
             capture_output=True,
@@ -92,8 +92,8 @@ def test_the_file_alone_trains_and_goes_on(tmp_path):
             env={name: value for name, value in os.environ.items() if "RANK" not in name}
             | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         )
-        assert done.returncode == 0, done.stderr
-        found += re.findall(r"step (\d+), loss ([\d.]+), norm [\d.]+, tokens_per_s", done.stdout)
+        assert result.returncode == 0, result.stderr
+        found += re.findall(r"step (\d+), loss ([\d.]+), norm [\d.]+, tokens_per_s", result.stdout)
     assert [int(step) for step, _ in found] == [2, 4, 6, 8]
     assert float(found[-1][1]) < float(found[0][1])
     assert {path.name for path in tmp_path.glob("checkpoints/*")} == {

@@ -106,8 +106,8 @@ def test_a_time_that_nobody_understands_is_refused(read, text):
     ],
 )
 def test_spellings_of_two_nodes_with_four_gpus_for_slurm(lines):
-    asked = directives.parse_sbatch(lines)
-    assert (asked.nodes, asked.gpus) == (2, 4)
+    request = directives.parse_sbatch(lines)
+    assert (request.nodes, request.gpus) == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -119,8 +119,8 @@ def test_spellings_of_two_nodes_with_four_gpus_for_slurm(lines):
     ],
 )
 def test_spellings_of_two_nodes_with_four_gpus_for_pbs(lines):
-    asked = directives.parse_qsub(lines)
-    assert (asked.nodes, asked.gpus) == (2, 4)
+    request = directives.parse_qsub(lines)
+    assert (request.nodes, request.gpus) == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -148,11 +148,11 @@ def test_which_lines_are_directives():
     """Of those that are not, only what would ask for something else is kept."""
     lines = ["#SBATCH -N 2", "##SBATCH -G 8", " #SBATCH -t 5", "# SBATCH -N 3", "#SBATCHED -G 8"]
     late = ["true", "#sbatch --gpus-per-node=4", "#SBATCH --time=30", "#SBATCH --half"]
-    asked = directives.parse_request(
+    request = directives.parse_request(
         "slurm", "\n".join(["#!/bin/bash", "# one", "", *lines, *late])
     )
-    assert (asked.nodes, asked.gpus, asked.seconds) == (2, 0, 0)
-    assert asked.unread == [lines[1], lines[2].strip(), *late[1:3]]
+    assert (request.nodes, request.gpus, request.seconds) == (2, 0, 0)
+    assert request.unread == [lines[1], lines[2].strip(), *late[1:3]]
 
 
 # Playing
@@ -186,9 +186,9 @@ def test_a_script_without_an_end_is_ended(loop, limit, tmp_path, monkeypatch):
 
 def test_the_folder_of_a_player_that_was_killed_is_swept_away(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    (tmp_path / f"{job_scripts.FOLDER}{gone.pid}-a" / "bin").mkdir(parents=True)
+    process = subprocess.Popen(["true"])
+    process.wait()
+    (tmp_path / f"{job_scripts.FOLDER}{process.pid}-a" / "bin").mkdir(parents=True)
     (tmp_path / f"{job_scripts.FOLDER}{os.getpid()}-b").mkdir()
     job_scripts.sweep()
     assert [path.name for path in tmp_path.iterdir()] == [f"{job_scripts.FOLDER}{os.getpid()}-b"]
@@ -252,15 +252,15 @@ def test_a_played_script_starts_what_slurm_starts(tmp_path):
         differ = {}
         for name, text, fails, job in jobs:
             completed = slurm.wait(job, timeout=300) == "COMPLETED"
-            asked = directives.parse_request("slurm", text)
-            run = job_scripts.run_script("slurm", text, asked, int(job), fails)
+            request = directives.parse_request("slurm", text)
+            run = job_scripts.run_script("slurm", text, request, int(job), fails)
             real = slurm_starts(slurm, tmp_path / f"{name}{fails}")
             one, other = (real, completed), (script_starts(run), run.status == 0)
             if one != other:
                 differ[name, fails] = (one, other, slurm.output(job))
             shown = slurm.job(job)
-            assert shown["NumNodes"] == f"{asked.nodes}"
-            assert shown["TimeLimit"] == "00:30:00" and asked.seconds == HALF_AN_HOUR
+            assert shown["NumNodes"] == f"{request.nodes}"
+            assert shown["TimeLimit"] == "00:30:00" and request.seconds == HALF_AN_HOUR
         assert differ == {}
 
 

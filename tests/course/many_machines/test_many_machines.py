@@ -88,10 +88,10 @@ def test_recorded_jobs_ended_alike(hosts, results):
     table = launchers.every_launcher(results, ["torchrun"])
     assert list(table["started by"]) == ["torchrun", *launchers.JOB_LABELS.values()]
     assert table["loss"].max() - table["loss"].min() < 1e-4
-    seen = launchers.read_environment("Slurm")
-    assert list(seen["RANK"]) == ["0", "1", "2", "3"]
-    assert list(seen["SLURM_PROCID"]) == ["0", "0", "1", "1"]
-    assert set(seen["SLURM_NTASKS"]) == {"2"}, "Slurm's tasks are the torchruns"
+    environment = launchers.read_environment("Slurm")
+    assert list(environment["RANK"]) == ["0", "1", "2", "3"]
+    assert list(environment["SLURM_PROCID"]) == ["0", "0", "1", "1"]
+    assert set(environment["SLURM_NTASKS"]) == {"2"}, "Slurm's tasks are the torchruns"
 
 
 @pytest.mark.push("torchrun again")
@@ -105,18 +105,18 @@ def test_the_transcript_shows_command_lines_and_roll_call(hosts):
 @pytest.mark.push("torchrun again")
 def test_the_picture_has_the_order_of_a_meeting(hosts):
     """Ranks start when the ranks are given, and meet when the last one has reached the store."""
-    met = launchers.rendezvous(hosts)
-    assert len(met.intervals) == 3 * (2 + 4)
-    starts = met.intervals[met.intervals["what"] == launchers.STARTS]
+    times = launchers.rendezvous(hosts)
+    assert len(times.intervals) == 3 * (2 + 4)
+    starts = times.intervals[times.intervals["what"] == launchers.STARTS]
     agents, ranks = starts[starts["rank"].isna()], starts.dropna()
-    waits = met.intervals[met.intervals["what"] == launchers.WAITS]
+    waits = times.intervals[times.intervals["what"] == launchers.WAITS]
     tick = 0.5  # workers are looked at, and --tee reads what they print, ten times a second
-    assert agents["end"].max() <= met.assignment_time + tick
+    assert agents["end"].max() <= times.assignment_time + tick
     assert ranks["start"].min() >= waits["end"].min() - tick
-    assert ranks["end"].max() <= met.meeting_time + tick
-    assert (met.intervals["start"] <= met.intervals["end"] + tick).all()
-    picture = launchers.rendezvous_plot(met)
-    assert f"{met.store_host} keeps the store" in picture.alt
+    assert ranks["end"].max() <= times.meeting_time + tick
+    assert (times.intervals["start"] <= times.intervals["end"] + tick).all()
+    picture = launchers.rendezvous_plot(times)
+    assert f"{times.store_host} keeps the store" in picture.alt
     assert len(picture.axes.patches) == 3 * (2 + 4)
 
 

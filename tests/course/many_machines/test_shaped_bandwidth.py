@@ -131,8 +131,8 @@ def test_the_page_predicts_a_size_that_it_has_not_measured():
     Nothing else runs meanwhile: the ranks have real-time priority on all cores for some seconds.
     """
     line = [sys.executable, "-m", "tests.workers.page_alone"]
-    done = subprocess.run(line, cwd=CHECKOUT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    result = subprocess.run(line, cwd=CHECKOUT, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
     assert found["whole steps"] == pytest.approx([1.0] * 8, rel=0.35)  # measured: 0.86 to 1.00
     assert found["six ranks"] == pytest.approx(1.0, rel=0.35)  # measured: 1.00

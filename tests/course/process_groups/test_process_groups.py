@@ -92,9 +92,7 @@ def test_gloo_connects_every_rank_with_every_other(ranks):
     every = {(one, other) for other in range(ranks) for one in range(other)}
     assert rendezvous.connected_pairs(traces) == every
     assert [len(one.before) for one in traces] == [1] * ranks  # to the store
-    assert [len(one.after) for one in traces] == [
-        ranks
-    ] * ranks  # rank 0 has no more
+    assert [len(one.after) for one in traces] == [ranks] * ranks  # rank 0 has no more
 
 
 def test_gloo_writes_one_address_a_rank_and_reads_all():
@@ -217,8 +215,8 @@ def test_a_group_of_its_members_alone_hangs_if_they_are_in_unequally_many_groups
 
 def test_a_mesh_adds_along_its_rows_then_down_its_columns():
     rows = [[1, 6, 21], [2, 6, 21], [3, 6, 21], [4, 15, 21], [5, 15, 21], [6, 15, 21]]
-    held = launch(meshes.run_on_mesh, "2 x 3", "gpu, node", meshes.SUM, ranks=6)
-    assert [[value for (value,) in of_rank] for of_rank in held] == rows
+    of_ranks = launch(meshes.run_on_mesh, "2 x 3", "gpu, node", meshes.SUM, ranks=6)
+    assert [[value for (value,) in of_rank] for of_rank in of_ranks] == rows
 
 
 @pytest.mark.parametrize(
@@ -231,8 +229,8 @@ def test_a_mesh_adds_along_its_rows_then_down_its_columns():
     ],
 )
 def test_a_group_of_a_mesh_hears_only_its_own(shape, along, collective, after):
-    held = launch(meshes.run_on_mesh, shape, along, collective, ranks=4)
-    assert [of_rank[-1] for of_rank in held] == after
+    of_ranks = launch(meshes.run_on_mesh, shape, along, collective, ranks=4)
+    assert [of_rank[-1] for of_rank in of_ranks] == after
 
 
 def test_a_slice_holds_the_ranks_that_differ_in_its_dimensions():
@@ -383,10 +381,10 @@ def test_visible_gpus_are_numbered_anew():
         chosen = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
         command = [sys.executable, "-m", "tests.workers.process_groups_workers"]
         root = ROOT
-        done = subprocess.run(
+        result = subprocess.run(
             command, env=os.environ | chosen, cwd=root, capture_output=True, text=True, check=True
         )
-        return done.stdout.split()
+        return result.stdout.split()
 
     every = visible_devices(None)
     assert visible_devices("1,0") == [every[1], every[0]]

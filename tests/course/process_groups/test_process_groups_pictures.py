@@ -36,8 +36,8 @@ def test_agents_plot_has_room_for_64_ranks_of_a_cluster():
 
 @pytest.mark.parametrize(("along", "frames"), [("gpu", 2), ("node", 3)])
 def test_mesh_plot_shows_values_in_the_ranks_colours_and_frames_the_groups(along, frames):
-    held = [([rank + 1], [6 if rank < 3 else 15]) for rank in range(6)]
-    picture = meshes.mesh_plot(held, "2 x 3", along, "all_reduce")
+    of_ranks = [([rank + 1], [6 if rank < 3 else 15]) for rank in range(6)]
+    picture = meshes.mesh_plot(of_ranks, "2 x 3", along, "all_reduce")
     assert {"before", f'all_reduce\nalong "{along}"', "1", "15", "rank 5\n"} <= set(words(picture))
     assert len(picture.axes.patches) == 6 + 6 + frames
     assert picture.axes.patches[5].get_edgecolor()[:3] == pytest.approx(
@@ -56,9 +56,9 @@ def test_a_mesh_to_play_with_has_a_panel_for_each_step():
 
 
 def test_the_steps_of_a_wide_mesh_stand_one_below_the_other():
-    held = [([rank], [6]) for rank in range(4)]
+    of_ranks = [([rank], [6]) for rank in range(4)]
     wide, square = (
-        meshes.mesh_plot(held, shape, "gpu", "all_reduce") for shape in ("1 x 4", "2 x 2")
+        meshes.mesh_plot(of_ranks, shape, "gpu", "all_reduce") for shape in ("1 x 4", "2 x 2")
     )
     assert len(wide.axes.patches) == 2 * 4 + 1
     (width, height), (other, lower) = (one.figure.get_size_inches() for one in (wide, square))

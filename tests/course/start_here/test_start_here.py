@@ -24,9 +24,9 @@ from tools.set_up import ROOT
 
 def test_four_processes_have_one_sum():
     of_ranks = launch(run_sum, ranks=4)
-    assert [held.before for held in of_ranks] == [1, 2, 3, 4]
-    assert [held.after for held in of_ranks] == [10] * 4
-    assert len({held.process for held in of_ranks}) == 4
+    assert [results.before for results in of_ranks] == [1, 2, 3, 4]
+    assert [results.after for results in of_ranks] == [10] * 4
+    assert len({results.process for results in of_ranks}) == 4
 
 
 def test_picture_and_words_have_the_values_that_they_are_given():
@@ -39,8 +39,8 @@ def test_picture_and_words_have_the_values_that_they_are_given():
 
 
 def test_each_rank_brings_what_its_slider_says():
-    held = launch(run_sum, ranks=4, x_0=-5, x_3=20)
-    assert [one.before for one in held] == [-5, 2, 3, 20] and held[2].after == 20
+    results = launch(run_sum, ranks=4, x_0=-5, x_3=20)
+    assert [one.before for one in results] == [-5, 2, 3, 20] and results[2].after == 20
     late = launch(run_sum, ranks=4, rank_3=LATE)
     assert max(one.seconds for one in late[:3]) > 1.5 and [one.after for one in late] == [10] * 4
 

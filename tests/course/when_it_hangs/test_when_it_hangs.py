@@ -106,8 +106,8 @@ def test_each_patient_is_as_the_page_says(patient):
             run_ranks(call, 4, quiet=True, hang_limits=limits)
         assert hung.value.mismatches
         return
-    said = str(symptoms.symptoms_table(run_ranks(call, 4, quiet=True, hang_limits=limits)))
-    assert ("no" in [line.split()[-1] for line in said.splitlines()] or "no, from" in said) == (
+    text = str(symptoms.symptoms_table(run_ranks(call, 4, quiet=True, hang_limits=limits)))
+    assert ("no" in [line.split()[-1] for line in text.splitlines()] or "no, from" in text) == (
         patient != symptoms.CORRECT
     )
 
