@@ -18,8 +18,8 @@ from tools.set_up import ROOT
 
 def draw(folder: Path) -> list[Path]:
     """Write all pictures to `folder`; return their paths."""
-    steps = step_times.recorded_timings(step_times.STEP_TIMES)
-    parts = step_times.recorded_timings(step_times.BREAKDOWN)
+    steps = step_times.read_timings(step_times.STEP_TIMES)
+    parts = step_times.read_timings(step_times.BREAKDOWN)
     return [
         write_atomically(folder / "readme.svg", animation.picture(animation.read_record())),
         pinning_plot().save(folder / "samplers_pinning.svg"),

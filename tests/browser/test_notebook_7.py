@@ -87,8 +87,8 @@ def test_an_exercise_wrongly_and_then_rightly(notebook):
 SLIDER = """from ddp_workbook import stepper
 from manyranks.figures import Picture
 
-sums = launch(demos.first_sum.one_sum, ranks=2)
-plot = demos.first_sum.one_sum_plot
+sums = launch(demos.first_sum.run_sum, ranks=2)
+plot = demos.first_sum.sum_plot
 stepper([Picture(plot(sums).figure, f"step {number}") for number in range(3)])"""
 
 

@@ -99,7 +99,7 @@ CASES = [
 ]
 
 
-def leveled(case: tuple):
+def with_level(case: tuple):
     """Each chapter on 4 ranks once, with batches that they do not share equally, where it has them.
 
     For a push on 2 ranks as well, and with all odd batches on 4: 3 ranks show nothing else. A rank
@@ -135,15 +135,15 @@ def one_process(chapter=single_process, **run) -> TrainingResult:
     return train(**run)
 
 
-def assert_same(trained: TrainingResult, expected: TrainingResult) -> None:
+def assert_same(result: TrainingResult, expected: TrainingResult) -> None:
     """Equal up to rounding: 9e-7 is the largest difference seen, with AdamW's weights 2e-5.
 
     AdamW divides each gradient by its own size, which makes rounding in a tiny one visible.
     """
     atol = 2e-4 if "blocks.0.norm_1.weight" in expected.weights else 5e-6
-    assert trained.losses == pytest.approx(expected.losses, abs=5e-6)
-    assert trained.accuracy == pytest.approx(expected.accuracy, abs=2 / 1797)
-    torch.testing.assert_close(trained.weights, expected.weights, rtol=0, atol=atol)
+    assert result.losses == pytest.approx(expected.losses, abs=5e-6)
+    assert result.accuracy == pytest.approx(expected.accuracy, abs=2 / 1797)
+    torch.testing.assert_close(result.weights, expected.weights, rtol=0, atol=atol)
 
 
 def whole_gradient(model: nn.Module, images, labels) -> tuple[torch.Tensor, list[torch.Tensor]]:
@@ -162,11 +162,11 @@ def some_digits(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
 
 
 def test_one_process_learns_and_does_so_again_the_same_way():
-    trained = single_process.train()
-    assert len(trained.losses) == single_process.EPOCHS * 29
-    assert trained.losses[0] == pytest.approx(2.3, abs=0.1)  # log(10): it knows nothing yet
-    assert trained.accuracy > 0.9
-    torch.testing.assert_close(trained, single_process.train(), rtol=0, atol=0)
+    result = single_process.train()
+    assert len(result.losses) == single_process.EPOCHS * 29
+    assert result.losses[0] == pytest.approx(2.3, abs=0.1)  # log(10): it knows nothing yet
+    assert result.accuracy > 0.9
+    torch.testing.assert_close(result, single_process.train(), rtol=0, atol=0)
 
 
 @pytest.mark.parametrize(
@@ -176,7 +176,7 @@ def test_data_parallel_equals_one_process(replicas, run):
     assert_same(data_parallel.train(**run, replicas=replicas), one_process(**run))
 
 
-@pytest.mark.parametrize(("chapter", "ranks", "run"), [leveled(c) for c in CASES], ids=stem)
+@pytest.mark.parametrize(("chapter", "ranks", "run"), [with_level(c) for c in CASES], ids=stem)
 def test_ranks_equal_one_process(chapter, ranks, run):
     """The same training, and the very same weights on every rank."""
     first, *others = launch(chapter.train, ranks=ranks, timeout=120, **run)
@@ -194,10 +194,10 @@ def test_ranks_equal_one_process(chapter, ranks, run):
 def test_two_gpus_equal_one(chapter, ranks, run):
     expected = one_process(chapter, **run)
     alone = chapter is data_parallel
-    for trained in [chapter.train(**run)] if alone else launch(chapter.train, ranks=ranks, **run):
-        assert trained.losses == pytest.approx(expected.losses, abs=1e-3)
+    for result in [chapter.train(**run)] if alone else launch(chapter.train, ranks=ranks, **run):
+        assert result.losses == pytest.approx(expected.losses, abs=1e-3)
         if chapter not in SHARDED:  # there the rounding of another device shows, see assert_same
-            torch.testing.assert_close(trained.weights, expected.weights, rtol=0, atol=1e-3)
+            torch.testing.assert_close(result.weights, expected.weights, rtol=0, atol=1e-3)
 
 
 # The step from chapter to chapter
@@ -303,15 +303,14 @@ def test_the_file_runs_and_reports(chapter, starter):
     """On rank 0 alone; without options where that takes no time: one process, the smaller model."""
     short = {} if chapter in WITH_THE_MLP and not starter else {"epochs": 2, "batch_size": 450}
     short |= SMALL if chapter in SHARDED else {}
-    done = run_file(chapter, *starter, **short)
-    assert done.returncode == 0, done.stderr
+    run_result = run_file(chapter, *starter, **short)
+    assert run_result.returncode == 0, run_result.stderr
     expected = (
         one_process(chapter, **short).report(short.get("epochs", chapter.EPOCHS)).splitlines()
     )
-    said = [line for line in done.stdout.splitlines() if not line.startswith("rank ")]  # roll call
+    lines = [line for line in run_result.stdout.splitlines() if not line.startswith("rank ")]
     # Unbuffered Python writes a line's end apart, and two processes share this pipe.
-    said = "".join(said)
-    assert said == "".join(expected)
+    assert "".join(lines) == "".join(expected)
 
 
 @pytest.mark.parametrize("chapter", CHAPTERS, ids=stem)
@@ -452,11 +451,11 @@ def test_small_pieces_get_a_thread_each_too(monkeypatch):
     for _ in range(200):
         threads = []
 
-        def noted(*args, threads=threads):
+        def recorder(*args, threads=threads):
             threads.append(threading.get_ident())
             return run_replica(*args)
 
-        monkeypatch.setattr(data_parallel, "run_replica", noted)
+        monkeypatch.setattr(data_parallel, "run_replica", recorder)
         data_parallel.forward_and_backward(model, images, labels, CPUS[:4])
         assert len(set(threads)) == 4
 
@@ -468,7 +467,7 @@ def test_each_replica_thread_is_told_its_number_of_threads(monkeypatch):
     """
     set_threads, told, meeting = torch.set_num_threads, {}, threading.Barrier(3)
 
-    def noted(number):
+    def recorder(number):
         told[threading.get_ident()] = number
         if threading.current_thread() is not threading.main_thread():
             meeting.wait(timeout=10)
@@ -476,7 +475,7 @@ def test_each_replica_thread_is_told_its_number_of_threads(monkeypatch):
 
     images, labels = torch.randn(9, 64), torch.zeros(9, dtype=torch.long)
     torch.set_num_threads(6)
-    monkeypatch.setattr(torch, "set_num_threads", noted)
+    monkeypatch.setattr(torch, "set_num_threads", recorder)
     data_parallel.forward_and_backward(DigitsMLP(), images, labels, CPUS[:3])
     assert told.pop(threading.get_ident()) == 6  # put back
     assert list(told.values()) == [2, 2, 2]

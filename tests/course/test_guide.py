@@ -114,7 +114,9 @@ def test_each_chapter_has_its_section(path):
     own = {name for name, _ in pages.exercises(page)}
     assert set(re.findall(r"[Ii]n\s`(\w+)`", mistake)) == own
     to_ask = re.findall(rf"(?m)^- \[.*\]\({path.name}#cell-id=([\w-]+)\).*\*.*\?\*$", discuss)
-    assert len(to_ask) == timetable.QUESTION_COUNT and all(predicted(page, cell) for cell in to_ask)
+    assert len(to_ask) == timetable.QUESTION_COUNT and all(
+        is_predicted(page, cell) for cell in to_ask
+    )
     assert any(cut.stem == path.stem and cut.minutes > 0 for cut in timetable.cuts(late_of(path)))
 
 
@@ -124,7 +126,7 @@ def late_of(path) -> str:
     return f"{title}\n{section(title)}"
 
 
-def predicted(page: dict, cell: str) -> bool:
+def is_predicted(page: dict, cell: str) -> bool:
     """Whether a question is asked between this cell and the text before it."""
     ids = [one["id"] for one in page["cells"]]
     before = reversed(page["cells"][: ids.index(cell)])

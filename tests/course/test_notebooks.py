@@ -29,7 +29,7 @@ NO_GUESS = "You made no guess. The answer:"
 
 
 @dataclass
-class Executed:
+class PageRun:
     """A notebook after its run; `names` are the exercises that had been solved in it."""
 
     stem: str
@@ -59,11 +59,11 @@ class Executed:
         }
 
 
-def run(path: Path, names: list[str]) -> Executed:
+def run(path: Path, names: list[str]) -> PageRun:
     """Execute one notebook in its folder."""
-    started = time.monotonic()
+    start = time.monotonic()
     notebook = book.execute(path)
-    return Executed(path.stem, notebook, time.monotonic() - started, names)
+    return PageRun(path.stem, notebook, time.monotonic() - start, names)
 
 
 def fill_in(path: Path) -> list[str]:
@@ -95,33 +95,33 @@ pytestmark = pytest.mark.memory  # a kernel, its fork server, and up to four ran
 
 
 @pytest.fixture(scope="module", params=forms())
-def executed(request, tmp_path_factory) -> Executed:
+def page_run(request, tmp_path_factory) -> PageRun:
     """A notebook, executed once in a copy of the folders that it refers to."""
     path, solved = request.param
     place = book.copy_layout(tmp_path_factory.mktemp("checkout")) / path.name
     return run(place, fill_in(place) if solved else [])
 
 
-def warnings(done: Executed) -> list[str]:
+def warnings(page_run: PageRun) -> list[str]:
     """What was written to stderr: readers take red text for their own fault."""
     return [
         f"cell {cell}: {output.text}"
-        for cell, output in done.outputs()
+        for cell, output in page_run.outputs()
         if output.output_type == "stream" and output.name == "stderr"
     ]
 
 
-def pictures(done: Executed) -> list[str]:
+def pictures(page_run: PageRun) -> list[str]:
     """All <img> tags."""
-    return [tag for _, text in done.pages() for tag in re.findall(r"<img\b[^>]*>", text)]
+    return [tag for _, text in page_run.pages() for tag in re.findall(r"<img\b[^>]*>", text)]
 
 
-def wordless_pictures(done: Executed) -> list[str]:
+def wordless_pictures(page_run: PageRun) -> list[str]:
     """Pictures without alt text, and pictures that are not shown as <img> and so cannot have it."""
-    bare = [tag[:80] for tag in pictures(done) if not re.search(r'\balt="[^"]{10,}"', tag)]
+    bare = [tag[:80] for tag in pictures(page_run) if not re.search(r'\balt="[^"]{10,}"', tag)]
     raw = [
         f"cell {cell}: {mime}"
-        for cell, output in done.outputs()
+        for cell, output in page_run.outputs()
         for mime in output.get("data", {})
         if mime in ("image/png", "image/svg+xml", "image/jpeg")
         and "<img" not in output.data.get("text/html", "")
@@ -129,77 +129,77 @@ def wordless_pictures(done: Executed) -> list[str]:
     return bare + raw
 
 
-def addresses(done: Executed) -> list[str]:
+def addresses(page_run: PageRun) -> list[str]:
     """HTML in whose place IPython in a terminal would show no more than an object's address."""
     address = re.compile(r"<[^<>]* at 0x[0-9a-f]+>|<IPython\..*>")
     return [
         f"cell {cell}: {output.data['text/plain']}"
-        for cell, output in done.outputs()
+        for cell, output in page_run.outputs()
         if "text/html" in output.get("data", {}) and address.fullmatch(output.data["text/plain"])
     ]
 
 
-def test_no_cell_fails(executed):
+def test_no_cell_fails(page_run):
     """Cells tagged raises-exception must raise, the others must not."""
-    assert book.errors(executed.notebook) == []
+    assert book.errors(page_run.notebook) == []
 
 
-def test_no_warning_is_shown(executed):
+def test_no_warning_is_shown(page_run):
     """Nothing on stderr."""
-    assert warnings(executed) == []
+    assert warnings(page_run) == []
 
 
-def test_pictures_have_words(executed):
+def test_pictures_have_words(page_run):
     """A reader who cannot see a figure can read it."""
-    assert wordless_pictures(executed) == []
+    assert wordless_pictures(page_run) == []
 
 
-def test_a_terminal_shows_words(executed):
+def test_a_terminal_shows_words(page_run):
     """What is shown in place of HTML is no object's address, as in <Styler at 0x7f…>."""
-    assert addresses(executed) == []
+    assert addresses(page_run) == []
 
 
-def test_a_picture_is_in_the_first_screen(executed):
+def test_a_picture_is_in_the_first_screen(page_run):
     """After the title, the imports, and a cell or two that make what it shows."""
-    first_cells = {cell.id for cell in executed.notebook.cells[:FIRST_SCREEN]}
-    assert first_cells & {cell for cell, text in executed.pages() if "<img" in text}
+    first_cells = {cell.id for cell in page_run.notebook.cells[:FIRST_SCREEN]}
+    assert first_cells & {cell for cell, text in page_run.pages() if "<img" in text}
 
 
-def test_exercises_say_how_they_are(executed):
+def test_exercises_say_how_they_are(page_run):
     """Untouched ones that they are; solved ones that they are right, and the last line counts."""
-    names, said = executed.names, executed.verdicts()
+    names, said = page_run.names, page_run.verdicts()
     if names:
         assert [text for text in said.values() if not text.startswith(tuple(names))] == []
         assert not [text for text in said.values() if "is solved" not in text.partition(":")[0]]
-        progress = executed.notebook.cells[-1].outputs[0].data["text/plain"]
+        progress = page_run.notebook.cells[-1].outputs[0].data["text/plain"]
         assert f"{len(names)} of {len(names)} solved" in progress
     else:
         assert [text for text in said.values() if not text.endswith(": not attempted yet")] == []
 
 
-def test_what_it_measures_is_the_answer_of_its_questions(executed):
+def test_what_it_measures_is_the_answer_of_its_questions(page_run):
     """As its table says, where it says one; and each answer is shown once."""
     shown = [
         output.data["text/plain"]
-        for _, output in executed.outputs()
+        for _, output in page_run.outputs()
         if NO_GUESS in output.get("data", {}).get("text/plain", "")
     ]
-    asked = questions.of_page(executed.stem)
+    asked = questions.of_page(page_run.stem)
     assert len(shown) == len(asked)
     right = [one for one in asked.values() if one.right is not None]
     answers = [f"{NO_GUESS} {one.words(one.right)}. {one.because}" for one in right]
     assert [answer for answer in answers if answer not in shown] == []
 
 
-def test_it_stays_in_its_time(executed):
+def test_it_stays_in_its_time(page_run):
     """No notebook makes a reader wait without saying why."""
-    assert executed.seconds < LONGEST.get(executed.stem, LONGEST_OTHER)
+    assert page_run.seconds < LONGEST.get(page_run.stem, LONGEST_OTHER)
 
 
-def test_it_takes_the_minutes_that_it_states(executed):
+def test_it_takes_the_minutes_that_it_states(page_run):
     """Within a fifth, on a busy machine, too."""
-    stated, _ = minutes.stated_minutes(executed.notebook)
-    assert stated == pytest.approx(minutes.teaching(executed.notebook, executed.seconds), rel=0.2)
+    stated, _ = minutes.stated_minutes(page_run.notebook)
+    assert stated == pytest.approx(minutes.teaching(page_run.notebook, page_run.seconds), rel=0.2)
 
 
 # That the checks above can fail

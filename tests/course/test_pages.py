@@ -70,7 +70,7 @@ def test_named_files_and_targets_exist(path):
 # What a notebook imports
 
 
-def imported(code: str) -> set[str]:
+def imported_names(code: str) -> set[str]:
     """Every module or name of this package that a cell imports, with its module in front."""
     found = set()
     for node in ast.walk(ast.parse(python_of(code))):
@@ -91,7 +91,7 @@ def is_for(path: Path, one: str) -> bool:
 @each_notebook
 def test_a_notebook_imports_what_is_meant_for_it(path):
     """The front door, chapters, the program that grows with them, its own experiments."""
-    names = set().union(*map(imported, cells(path, "code")))
+    names = set().union(*map(imported_names, cells(path, "code")))
     assert {one for one in names if not is_for(path, one)} == set()
 
 

@@ -24,7 +24,7 @@ def player(request) -> Player:
 
 
 @pytest.fixture(scope="module")
-def made(player) -> Play:
+def player_play(player) -> Play:
     return player.make()
 
 
@@ -44,28 +44,30 @@ OTHER_END = pytest.param(False, id="near", marks=pytest.mark.release("a control'
 
 
 @pytest.mark.parametrize("far", [pytest.param(True, id="far"), OTHER_END])
-def test_every_control_is_answered_at_an_end(made, player, far):
+def test_every_control_is_answered_at_an_end(player_play, player, far):
     """Of each control the end that is farther from its first value, or the other; on 00 all."""
-    for control in made.controls.values():
+    for control in player_play.controls.values():
         start = control.value
         values = [False, True] if isinstance(start, bool) else [one for _, one in control.options]
         last_is_far = values.index(start) < len(values) / 2
         end = values[-1 if last_is_far is far else 0]
         for value in values if far and player.page.startswith("00") else [end]:
             control.value = value
-            made.wait()
-            error = made.answer.error
+            player_play.wait()
+            error = player_play.answer.error
             assert error is None or isinstance(error, TO_BE_SEEN.get(player.function, ())), error
-            assert made.answer.picture and made.answer.output == "", made.answer.output
+            assert player_play.answer.picture and player_play.answer.output == "", (
+                player_play.answer.output
+            )
         control.value = start
-        made.wait()
-        assert made.answer.error is None
+        player_play.wait()
+        assert player_play.answer.error is None
 
 
-def test_its_labels_are_there_and_its_stills_are_values_of_its_controls(made):
-    assert all(control.description for control in made.controls.values())
-    assert 3 <= len(made.stills) <= 6
-    for still in made.stills:
+def test_its_labels_are_there_and_its_stills_are_values_of_its_controls(player_play):
+    assert all(control.description for control in player_play.controls.values())
+    assert 3 <= len(player_play.stills) <= 6
+    for still in player_play.stills:
         for name, value in still.items():
-            options = getattr(made.controls[name], "options", [("off", False), ("on", True)])
+            options = getattr(player_play.controls[name], "options", [("off", False), ("on", True)])
             assert value in [one for _, one in options]

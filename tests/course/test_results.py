@@ -15,7 +15,7 @@ import pytest
 from ddp_workbook.chapters.results import (
     COLUMNS,
     HEADER,
-    ResultsRefused,
+    ResultsError,
     append_row,
     check_results,
     line_of,
@@ -151,7 +151,7 @@ def test_on_a_full_disk_nothing_of_the_row_stays(tmp_path, monkeypatch):
             return super().write(data[:20])
 
     monkeypatch.setattr(Path, "open", lambda self, *_, **__: FullDisk(self, "a+"))
-    with pytest.raises(ResultsRefused, match=r"results.csv cannot be used: No space left"):
+    with pytest.raises(ResultsError, match=r"results.csv cannot be used: No space left"):
         append_row(path, ROW)
     monkeypatch.undo()
     assert path.read_bytes() == before
@@ -177,10 +177,10 @@ def test_another_file_is_refused_and_stays_as_it_is(tmp_path, text, words):
     path = tmp_path / "results.csv"
     path.write_bytes(text)
     for refuse in (check_results, read_results, lambda path: append_row(path, ROW)):
-        with pytest.raises(ResultsRefused, match=words) as refused:
+        with pytest.raises(ResultsError, match=words) as error:
             refuse(path)
-        assert str(refused.value).startswith(str(path)) and "\n" not in str(refused.value)
-        assert isinstance(refused.value, WorkbookError)
+        assert str(error.value).startswith(str(path)) and "\n" not in str(error.value)
+        assert isinstance(error.value, WorkbookError)
     assert path.read_bytes() == text
 
 
@@ -189,9 +189,9 @@ def test_another_file_is_refused_and_stays_as_it_is(tmp_path, text, words):
     [("", "is a folder; give a file in it"), ("none/results.csv", "there is no folder .*none")],
 )
 def test_a_place_where_no_file_can_be_is_refused(tmp_path, place, words):
-    with pytest.raises(ResultsRefused, match=words):
+    with pytest.raises(ResultsError, match=words):
         check_results(tmp_path / place)
-    with pytest.raises(ResultsRefused):
+    with pytest.raises(ResultsError):
         append_row(tmp_path / place, ROW)
     assert not list(tmp_path.iterdir())
 
@@ -214,16 +214,16 @@ def test_what_is_read_only_is_refused_before_the_training(tmp_path, there):
     before = AS_A_USER if shutil.which("setpriv") and os.geteuid() == 0 else []
     code = "import sys; from ddp_workbook.chapters.results import *; check_results(sys.argv[1])"
     command = [*before, sys.executable, "-c", code, str(path)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=100)
     tmp_path.chmod(0o755)
-    assert done.stderr.splitlines()[-1].endswith("results.csv cannot be used: Permission denied.")
+    assert result.stderr.splitlines()[-1].endswith("results.csv cannot be used: Permission denied.")
 
 
 def test_a_table_that_is_not_there_or_holds_no_numbers_is_refused(tmp_path):
     path = tmp_path / "results.csv"
-    with pytest.raises(ResultsRefused, match="cannot be used: No such file"):
+    with pytest.raises(ResultsError, match="cannot be used: No such file"):
         read_results(path)
     for column in ("time", "ranks", "step_ms"):
         path.write_bytes(HEADER + line_of(ROW | {column: "many"}).encode())
-        with pytest.raises(ResultsRefused, match=r"results.csv has a value .*many"):
+        with pytest.raises(ResultsError, match=r"results.csv has a value .*many"):
             read_results(path)

@@ -29,7 +29,7 @@ SHORT = {"epochs": 2, "batch_size": 600}  # 3 steps an epoch
 OPTIONS = ("--epochs", "2", "--batch-size", "600")
 
 
-def said(capsys: pytest.CaptureFixture) -> list[str]:
+def read_output(capsys: pytest.CaptureFixture) -> list[str]:
     """What the ranks of a launch printed, without what launch itself says."""
     return [line for line in capsys.readouterr().out.splitlines() if line.startswith("[rank ")]
 
@@ -56,12 +56,12 @@ def test_every_parameter_of_train_is_an_option(chapter, capsys):
     words = ["--epochs", "1", "--batch-size=500", "--width", "8", "--depth", "0"]
     launch(chapter.__file__, *words, ranks=1)
     expected = single_process.train(epochs=1, batch_size=500, width=8, depth=0)
-    assert said(capsys) == [f"[rank 0] {line}" for line in expected.report(1).splitlines()]
+    assert read_output(capsys) == [f"[rank 0] {line}" for line in expected.report(1).splitlines()]
 
 
 def test_rank_0_alone_explains_the_options(capsys):
     launch(data_parallel.__file__, "--help")
-    lines = said(capsys)
+    lines = read_output(capsys)
     assert all(line.startswith("[rank 0] ") for line in lines)
     page = "\n".join(lines)
     for option in ("--epochs N", "--batch-size N", "--replicas N", "--results FILE"):
@@ -87,7 +87,7 @@ def test_rank_0_alone_explains_the_options(capsys):
 def test_a_wrong_option_is_one_sentence_from_rank_0(words, sentence, capsys):
     with pytest.raises(RankFailed) as failed:
         launch(samplers.__file__, *words, ranks=3)
-    assert said(capsys) == [f"[rank 0] samplers.py: {sentence}; --help shows the options."]
+    assert read_output(capsys) == [f"[rank 0] samplers.py: {sentence}; --help shows the options."]
     assert "SystemExit: 2" in str(failed.value) and "on 2 other ranks" in str(failed.value)
 
 
@@ -105,7 +105,7 @@ def test_a_file_of_results_is_refused_before_the_training(file, text, words, tmp
         path.write_bytes(text)
     with pytest.raises(RankFailed, match="SystemExit: 2"):
         launch(DDP.__file__, "--results", str(path), ranks=3)
-    (line,) = said(capsys)
+    (line,) = read_output(capsys)
     assert line.startswith(f"[rank 0] {path}") and words in line
     assert text is None or path.read_bytes() == text
 
@@ -117,7 +117,7 @@ def test_a_rank_that_was_given_another_command_line_says_so_itself(tmp_path, cap
     path.write_text(path.read_text().replace("    run(train)", f"    {slip}\n    run(train)"))
     with pytest.raises(RankFailed, match="Rank 1 of 2 failed: SystemExit: 2"):
         launch(path)
-    (line,) = said(capsys)
+    (line,) = read_output(capsys)
     assert line.startswith("[rank 1] program.py: argument --epochs: 'x'")
 
 
@@ -155,13 +155,13 @@ def test_ranks_that_know_nothing_of_each_other_append_a_row_each(tmp_path, capsy
     path = tmp_path / "results.csv"
     launch(single_process.__file__, *OPTIONS, "--results", str(path), ranks=3)
     assert read_results(path)["ranks"].tolist() == [1, 1, 1]
-    assert len(said(capsys)) == 3 * len(single_process.train(**SHORT).report(2).splitlines())
+    assert len(read_output(capsys)) == 3 * len(single_process.train(**SHORT).report(2).splitlines())
 
 
 def test_without_a_step_there_is_no_row(tmp_path, capsys):
     path = tmp_path / "results.csv"
     launch(DDP.__file__, "--epochs", "0", "--results", str(path))
-    result, reason = said(capsys)
+    result, reason = read_output(capsys)
     assert result.endswith("of the digits right")
     assert reason == f"[rank 0] There were no steps, so {path} gets no row."
     assert not path.exists()
@@ -179,7 +179,7 @@ def test_a_row_that_cannot_be_written_any_more_is_printed(tmp_path, capsys):
     )
     with pytest.raises(RankFailed, match="SystemExit: 1"):
         launch(worker, "--results", str(path), ranks=1)
-    line = said(capsys)[-1]
+    line = read_output(capsys)[-1]
     assert "is not a table of results" in line and ",0.25,0.75,nan,nan," in line
     assert path.read_text() == "my thesis"
 

@@ -18,7 +18,7 @@ from ddp_workbook.cli import app
 from ddp_workbook.judging.directives import parse_request
 from ddp_workbook.page.code_diff import what_changed
 from ddp_workbook.program import train_02, train_04, train_06, train_07
-from ddp_workbook.program.new import CLUSTERS, STRATEGIES, NewRefused, files, write
+from ddp_workbook.program.new import CLUSTERS, STRATEGIES, NewProjectError, files, write
 from tests.clusters.slurm import Slurm
 from tests.leaks import wait_until
 
@@ -130,16 +130,16 @@ def test_a_later_job_continues_on_another_number_of_ranks(first, tmp_path):
 @pytest.mark.push("the program to take home")
 def test_its_own_tests_pass(project):
     """The same weights on 1, 2 and 4 ranks, and after it was killed or told to stop."""
-    done = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
-    assert done.returncode == 0, done.stdout
-    assert "5 passed" in done.stdout
+    result = run(project, "-m", "pytest", "-q", "-p", "no:cacheprovider")
+    assert result.returncode == 0, result.stdout
+    assert "5 passed" in result.stdout
 
 
 @pytest.mark.push("the program to take home")
 def test_it_learns_in_bfloat16_and_needs_nothing_of_the_workbook(project):
-    done = run(project, "train.py", "--bf16", "--saved", "runs/bf16", "--workers", "1")
-    assert done.returncode == 0, done.stderr
-    first, *_, last = [float(line.split()[3].rstrip(",")) for line in done.stdout.splitlines()]
+    result = run(project, "train.py", "--bf16", "--saved", "runs/bf16", "--workers", "1")
+    assert result.returncode == 0, result.stderr
+    first, *_, last = [float(line.split()[3].rstrip(",")) for line in result.stdout.splitlines()]
     assert last < first / 2
     assert "ddp_workbook" not in "".join(path.read_text() for path in project.glob("*.*"))
 
@@ -168,8 +168,8 @@ def test_it_is_short_and_clean(strategy, tmp_path):
         ["ruff", "format", "--check", *wide],
         ["mypy", "train.py", "task.py"],
     ):
-        done = run(tmp_path / "own", "-m", *check)
-        assert done.returncode == 0, done.stdout
+        result = run(tmp_path / "own", "-m", *check)
+        assert result.returncode == 0, result.stdout
 
 
 @pytest.mark.push("the program to take home")
@@ -179,14 +179,16 @@ def test_a_program_that_trains_on_the_same_rows_fails_its_tests(tmp_path):
     wrong = train.read_text().replace("DistributedSampler(data,", "DistributedSampler(data, 1, 0,")
     assert wrong != train.read_text()
     train.write_text(wrong)
-    done = run(tmp_path / "own", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
-    assert done.returncode == 1 and "test_more_ranks_end_with_the_same_weights[2]" in done.stdout
+    result = run(tmp_path / "own", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider")
+    assert (
+        result.returncode == 1 and "test_more_ranks_end_with_the_same_weights[2]" in result.stdout
+    )
 
 
 # Bad input of its own
 
 
-def refused(project: Path, *options: str, ranks: int = 1) -> str:
+def refusal_of(project: Path, *options: str, ranks: int = 1) -> str:
     """What it says when it fails."""
     with pytest.raises(RankFailed) as failed:
         launch(project / "train.py", *options, ranks=ranks)
@@ -196,9 +198,9 @@ def refused(project: Path, *options: str, ranks: int = 1) -> str:
 @pytest.mark.long
 def test_numbers_that_do_not_fit(project, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # it saves here
-    odd = refused(project, "--batch", "62", ranks=4)
+    odd = refusal_of(project, "--batch", "62", ranks=4)
     assert "--batch 62 does not divide by 4 ranks x --accumulate" in odd
-    assert "4096 samples are too few" in refused(project, "--batch", "8192")
+    assert "4096 samples are too few" in refusal_of(project, "--batch", "8192")
 
 
 @pytest.mark.push("the program to take home")
@@ -209,10 +211,10 @@ def test_a_checkpoint_of_another_model_is_named(project, tmp_path):
     own = task.read_text()
     task.write_text(own.replace("width: int = 64", "width: int = 32"))
     try:
-        said = refused(project, "--saved", str(saved))
+        output = refusal_of(project, "--saved", str(saved))
     finally:
         task.write_text(own)
-    assert "is of another model or optimizer" in said and "size mismatch" in said.lower()
+    assert "is of another model or optimizer" in output and "size mismatch" in output.lower()
 
 
 @pytest.mark.push("the program to take home")
@@ -221,7 +223,7 @@ def test_sharded_a_model_without_blocks_is_refused(tmp_path):
     write(tmp_path / "own", "fsdp")
     task = tmp_path / "own" / "task.py"
     task.write_text(task.read_text().replace("Block(width), Block(width)", "nn.GELU()"))
-    assert "no layer of class Block" in refused(tmp_path / "own", ranks=2)
+    assert "no layer of class Block" in refusal_of(tmp_path / "own", ranks=2)
 
 
 @pytest.mark.push("the program to take home")
@@ -245,8 +247,8 @@ def test_all_ranks_follow_rank_0_where_not_all_see_the_checkpoint(strategy, tmp_
 @pytest.mark.push("the program to take home")
 def test_a_checkpoint_that_cannot_be_written_fails_before_training(project, tmp_path):
     (tmp_path / "file").write_text("mine")
-    said = refused(project, "--saved", str(tmp_path / "file" / "below" / "saved"))
-    assert "Not a directory" in said or "File exists" in said
+    output = refusal_of(project, "--saved", str(tmp_path / "file" / "below" / "saved"))
+    assert "Not a directory" in output or "File exists" in output
 
 
 # Its job scripts
@@ -257,8 +259,8 @@ def test_a_checkpoint_that_cannot_be_written_fails_before_training(project, tmp_
 def test_its_job_script_is_sound(cluster, tmp_path):
     texts = files("ddp", cluster)
     (tmp_path / "job").write_text(texts[f"job.{cluster}"])
-    done = subprocess.run(["shellcheck", "job"], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stdout
+    result = subprocess.run(["shellcheck", "job"], cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stdout
     assert f"job.{cluster}" in texts["README.md"] and "@" not in texts["README.md"]
     asked = parse_request(cluster, texts[f"job.{cluster}"])
     assert (asked.nodes, asked.gpus, asked.seconds, asked.unread_lines) == (1, 4, 3600, [])
@@ -306,9 +308,9 @@ def test_a_job_on_two_nodes_is_continued_on_one(strategy, cluster, tmp_path):
         assert "64 of 128 steps are done" in slurm.output(job)
 
 
-def trains(said: str, resumed: int) -> bool:
+def trains(output: str, resumed: int) -> bool:
     """Whether a job that has resumed so many times has done an epoch since."""
-    runs = said.split("steps are done")
+    runs = output.split("steps are done")
     return len(runs) == resumed + 1 and "epoch " in runs[-1]
 
 
@@ -328,10 +330,10 @@ def test_a_job_that_is_told_to_stop_saves_and_queues_again(strategy, tmp_path):
             slurm.run(["scancel", "--batch", "--signal=USR1", job], check=True)
             assert wait_until(lambda run=run: slurm.job(job)["Restarts"] == str(run + 1), 120)
         assert slurm.wait(job, timeout=240) == "COMPLETED", slurm.output(job)
-        said = slurm.output(job)
-    saved = re.findall(r"told to stop: saved after (\d+) steps", said)
+        output = slurm.output(job)
+    saved = re.findall(r"told to stop: saved after (\d+) steps", output)
     assert len(saved) == 2
-    assert all(f"saved: {steps} of {EPOCHS * 64} steps are done" in said for steps in saved)
+    assert all(f"saved: {steps} of {EPOCHS * 64} steps are done" in output for steps in saved)
     alone = "--epochs", str(EPOCHS), "--saved", tmp_path / "other"
     launch(own / "train.py", *alone, ranks=2, timeout=500)
     assert_same(weights(own / "saved"), weights(tmp_path / "other"))
@@ -352,8 +354,8 @@ def test_a_pbs_job_that_is_told_to_stop_saves_and_submits_another(tmp_path):
         saved = re.search(r"told to stop: saved after (\d+) steps", slurm.output(job))
         following = str(int(job) + 1)
         assert slurm.wait(following, timeout=240) == "COMPLETED", slurm.output(following)
-        said = slurm.output(following)
-        assert saved and f"saved: {saved[1]} of {EPOCHS * 64} steps are done" in said
+        output = slurm.output(following)
+        assert saved and f"saved: {saved[1]} of {EPOCHS * 64} steps are done" in output
         assert wait_until(lambda: slurm.processes() == [])
     assert not list(own.glob("torchrun-*"))
 
@@ -362,8 +364,8 @@ def test_a_pbs_job_that_is_told_to_stop_saves_and_submits_another(tmp_path):
 
 
 def test_the_command_says_what_to_type_and_overwrites_nothing(tmp_path):
-    done = CliRunner().invoke(app, ["new", str(tmp_path / "own"), "--cluster", "pbs"])
-    assert done.exit_code == 0 and "python train.py" in done.output
+    result = CliRunner().invoke(app, ["new", str(tmp_path / "own"), "--cluster", "pbs"])
+    assert result.exit_code == 0 and "python train.py" in result.output
     assert {path.name for path in (tmp_path / "own").iterdir()} == set(files("ddp", "pbs"))
     again = CliRunner().invoke(app, ["new", str(tmp_path / "own")])
     assert again.exit_code == 2 and "is there already" in again.output
@@ -376,6 +378,6 @@ def test_the_command_says_what_to_type_and_overwrites_nothing(tmp_path):
 def test_where_nothing_can_be_written_it_says_so(tmp_path):
     (tmp_path / "file").write_text("mine")
     for folder in (tmp_path / "file", tmp_path / "file" / "below", Path("/proc/own")):
-        with pytest.raises(NewRefused, match="Give "):
+        with pytest.raises(NewProjectError, match="Give "):
             write(folder)
     assert (tmp_path / "file").read_text() == "mine"

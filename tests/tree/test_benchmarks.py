@@ -209,7 +209,7 @@ def test_the_recorded_run(monkeypatch, tmp_path):
     parts = step_times.breakdown(sizes, rounds=1, seconds=0.01)
     written = recorded_run.record(steps, parts)
     assert [path.suffix for path in written] == [".csv"] * 2 + [".svg"] * 3
-    back = step_times.recorded_timings(folder=tmp_path)
+    back = step_times.read_timings(folder=tmp_path)
     assert len(back) == len(steps)
     assert "torch" in back["machine"][0]
     assert back["machine"][0][-10:-6].isdigit(), "the year"

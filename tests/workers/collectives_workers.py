@@ -111,5 +111,5 @@ def all_reduce_by(way: str, count: int) -> list[float]:
     dist.init_process_group("gloo")
     vector = torch.full((count,), dist.get_rank() + 1.0)
     for messages in algorithms.WAYS[way](dist.get_world_size()):
-        algorithms.one_round(vector, messages)
+        algorithms.run_round(vector, messages)
     return [vector[0].item(), vector[-1].item()]

@@ -46,9 +46,9 @@ class Checkpointer:
                     torch.save(state | more, file)
                     file.flush()
                     os.fsync(file.fileno())
-                done = new.rename(self.folder / f"step_{step:06}_{checksum(new)}.pt")
+                path = new.rename(self.folder / f"step_{step:06}_{checksum(new)}.pt")
                 # A newer one is damaged, so it is not counted.
-                older = [one for one in self.saves() if one != done and step_of(one) <= step]
+                older = [save for save in self.saves() if save != path and step_of(save) <= step]
                 for old in older[MAX_SAVES - 1 :]:
                     old.unlink()
             except (OSError, RuntimeError) as error:  # torch's zip writer raises the second
@@ -63,9 +63,9 @@ class Checkpointer:
         """
         if not self.folder:
             return {"step": 0}
-        decided: list = [self.lock_and_find_newest(self.folder) if dist.get_rank() == 0 else None]
-        dist.broadcast_object_list(decided)  # rank 0 decides: a node may not see the files
-        newest, refusal = decided[0]
+        decision: list = [self.lock_and_find_newest(self.folder) if dist.get_rank() == 0 else None]
+        dist.broadcast_object_list(decision)  # rank 0 decides: a node may not see the files
+        newest, refusal = decision[0]
         if refusal:
             raise SystemExit(refusal)
         if not newest:
@@ -101,8 +101,8 @@ class Checkpointer:
 
     def saves(self) -> list[Path]:
         """The files of all saves, newest first, whatever the clock said when they were written."""
-        found = self.folder.glob("step_*.pt") if self.folder else []
-        return sorted(found, key=step_of, reverse=True)
+        files = self.folder.glob("step_*.pt") if self.folder else []
+        return sorted(files, key=step_of, reverse=True)
 
 
 def step_of(save: Path) -> int:

@@ -51,8 +51,8 @@ def replicate(model: nn.Module, devices: Sequence[torch.device]) -> list[nn.Modu
 
 def scatter(images: Tensor, labels: Tensor, devices: Sequence[torch.device]) -> list[Piece]:
     """Cut the batch as torch.chunk does: 10 rows for 4 devices are 3, 3, 3, 1; 5 rows 2, 2, 1."""
-    cut = zip(images.chunk(len(devices)), labels.chunk(len(devices)), devices, strict=False)
-    return [(images.to(device), labels.to(device)) for images, labels, device in cut]
+    pieces = zip(images.chunk(len(devices)), labels.chunk(len(devices)), devices, strict=False)
+    return [(images.to(device), labels.to(device)) for images, labels, device in pieces]
 
 
 def run_replica(replica: nn.Module, images: Tensor, labels: Tensor, rows: int) -> Tensor:
@@ -80,8 +80,8 @@ def parallel_apply(replicas: list[nn.Module], pieces: list[Piece], rows: int) ->
 def add_gradients(replicas: list[nn.Module]) -> None:
     """Add the gradients of all replicas onto the first one's, which is the model."""
     # nn.DataParallel has no such function: there, the backward of its copying adds them up.
-    for first, *others in zip(*(replica.parameters() for replica in replicas), strict=True):
-        for gradient in (other.grad for other in others if other.grad is not None):
+    for first, *copies in zip(*(replica.parameters() for replica in replicas), strict=True):
+        for gradient in (p.grad for p in copies if p.grad is not None):
             if first.grad is None:
                 first.grad = torch.zeros_like(first)
             first.grad += gradient.to(first.device)

@@ -22,7 +22,7 @@ INK = 16.0  # the value of a black pixel
 CLASSES = 10
 SIDE = 8  # pixels of an image, in each direction
 HEADS = 4
-EXPECTED = "The table needs the columns pixel_0 to pixel_63 (numbers, 0 to 16) and label (0 to 9)."
+FORMAT = "The table needs the columns pixel_0 to pixel_63 (numbers, 0 to 16) and label (0 to 9)."
 
 
 class DigitsError(ValueError):
@@ -119,8 +119,8 @@ class Block(nn.Module):
         query, key, value = parts.permute(
             2, 0, 3, 1, 4
         )  # each [rows, heads, tokens, width / heads]
-        attended = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
-        tokens = tokens + self.attention_output(attended)
+        attention = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        tokens = tokens + self.attention_output(attention)
         return tokens + self.mlp(self.norm_2(tokens))
 
 
@@ -140,10 +140,10 @@ class TrainingResult(NamedTuple):
 
     def report(self, epochs: int) -> str:
         """A line for each epoch with the mean of its steps' losses, then the accuracy."""
-        each = torch.tensor(self.losses).chunk(epochs) if self.losses else []
+        of_epochs = torch.tensor(self.losses).chunk(epochs) if self.losses else []
         lines = [
             f"epoch {epoch}: loss {losses.mean():.4f}, the mean of {len(losses)} steps"
-            for epoch, losses in enumerate(each, start=1)
+            for epoch, losses in enumerate(of_epochs, start=1)
         ]
         return "\n".join([*lines, f"{self.accuracy:.1%} of the digits right"])
 
@@ -193,14 +193,14 @@ def differences(
     losses, weights, and of a list how far its weights are from rank 0's, between the ranks.
     """
     rows: dict[int, dict[str, float]] = {}
-    for ranks, found in runs.items():
-        of_ranks = [found] if isinstance(found, TrainingResult) else found
+    for ranks, result in runs.items():
+        of_ranks = [result] if isinstance(result, TrainingResult) else result
         losses = torch.tensor([run.losses for run in of_ranks]) - torch.tensor(alone.losses)
         rows[ranks] = {
             "losses": losses.abs().max().item(),
             "weights": max(furthest(run.weights, alone.weights) for run in of_ranks),
         }
-        if found is of_ranks:
+        if result is of_ranks:
             first = of_ranks[0].weights
             rows[ranks]["between the ranks"] = max(furthest(r.weights, first) for r in of_ranks)
     return pd.DataFrame(rows).T.rename_axis("ranks")
@@ -234,18 +234,18 @@ def _complaint(path: Path) -> str:
     try:
         text = pd.read_csv(path, dtype=str, keep_default_na=False, skip_blank_lines=False)
     except pd.errors.EmptyDataError:
-        return f"{path} is empty. {EXPECTED}"
+        return f"{path} is empty. {FORMAT}"
     except Exception as error:
-        return f"{path} cannot be read as a CSV table: {str(error).strip()}. {EXPECTED}"
+        return f"{path} cannot be read as a CSV table: {str(error).strip()}. {FORMAT}"
     missing = [column for column in COLUMNS if column not in text]
     if missing:
-        others = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
-        return f"{path} has no column {missing[0]}{others}. {EXPECTED}"
+        rest = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
+        return f"{path} has no column {missing[0]}{rest}. {FORMAT}"
     if not isinstance(text.index, pd.RangeIndex):
-        return f"{path}, line 2: more values than the header has columns. {EXPECTED}"
+        return f"{path}, line 2: more values than the header has columns. {FORMAT}"
     text = text[COLUMNS][(text != "").any(axis=1)]  # blank lines count as lines, not as rows
     if text.empty:
-        return f"{path} has no row under its header. {EXPECTED}"
+        return f"{path} has no row under its header. {FORMAT}"
     return _first_bad_cell(path, text)
 
 
@@ -253,10 +253,10 @@ def _first_bad_cell(path: Path, text: pd.DataFrame) -> str:
     """The line, the column and the text of the first cell that is not a valid number."""
     unusable = _unusable(text.apply(pd.to_numeric, errors="coerce"))
     if not unusable.any(axis=None):
-        return f"{path} has a row of commas only. {EXPECTED}"
+        return f"{path} has a row of commas only. {FORMAT}"
     row = unusable.any(axis=1).idxmax()
     column = unusable.loc[row].idxmax()
     cell = text.loc[row, column]
     kind = "label from 0 to 9" if column == "label" else "finite number"
     what = f"{cell!r} is not a {kind}" if cell else "the cell is empty"
-    return f"{path}, line {row + 2} (the header is line 1), column {column}: {what}. {EXPECTED}"
+    return f"{path}, line {row + 2} (the header is line 1), column {column}: {what}. {FORMAT}"

@@ -161,11 +161,11 @@ class FullyShardedByHand(nn.Module):
                     return Placeholder(unit, number, geometry)
         return tensor
 
-    def _unpack(self, kept: Tensor | Placeholder) -> Tensor:
+    def _unpack(self, entry: Tensor | Placeholder) -> Tensor:
         """The tensor again, in backward, where its unit has been gathered again."""
-        if isinstance(kept, Tensor):
-            return kept
-        return kept.unit.full[kept.number].as_strided(*kept.geometry)
+        if isinstance(entry, Tensor):
+            return entry
+        return entry.unit.full[entry.number].as_strided(*entry.geometry)
 
     @torch.no_grad()
     def clip_grad_norm_(self, max_norm: float) -> Tensor:

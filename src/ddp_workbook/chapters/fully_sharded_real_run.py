@@ -104,8 +104,8 @@ def apply_rotary(x: Tensor) -> Tensor:
     speeds = 10_000 ** (-torch.arange(half, device=x.device) / half)
     angles = torch.outer(torch.arange(length, device=x.device), speeds)  # float32, with bf16 too
     cos, sin = angles.cos().to(x.dtype), angles.sin().to(x.dtype)
-    one, two = x.chunk(2, dim=-1)
-    return torch.cat((one * cos - two * sin, one * sin + two * cos), dim=-1)
+    x1, x2 = x.chunk(2, dim=-1)
+    return torch.cat((x1 * cos - x2 * sin, x1 * sin + x2 * cos), dim=-1)
 
 
 class Decoder(nn.Module):
@@ -230,7 +230,7 @@ def flops_per_token(model: Decoder, settings: Settings) -> int:
 def peak_flops(device: torch.device) -> float:
     """Operations a second that the GPU could do at most; nan if PEAKS does not know it."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else ""
-    return next((PEAK_FLOPS[known] for known in PEAK_FLOPS if known in name), math.nan)
+    return next((PEAK_FLOPS[gpu] for gpu in PEAK_FLOPS if gpu in name), math.nan)
 
 
 def save(folder: Path, step: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -272,27 +272,27 @@ def train(settings: Settings) -> list[dict[str, float]]:
     if len(text) <= settings.length:
         raise SystemExit(f"--length {settings.length}: {settings.text} has {len(text)} bytes")
     model, optimizer = build(settings, device)
-    done = since = resume(settings.checkpoints, model, optimizer)
-    log, begun = [], time.perf_counter()
-    while done < settings.steps:
-        loss, norm = training_step(model, optimizer, text, settings, done)
-        done += 1
-        if done % settings.log_every == 0 or done == settings.steps:
+    step = since = resume(settings.checkpoints, model, optimizer)
+    log, start_time = [], time.perf_counter()
+    while step < settings.steps:
+        loss, norm = training_step(model, optimizer, text, settings, step)
+        step += 1
+        if step % settings.log_every == 0 or step == settings.steps:
             dist.all_reduce(loss)  # a message and a wait for the GPU, so not in every step
-            line = {"step": done, "loss": loss.item() / ranks, "norm": norm.full_tensor().item()}
-            tokens = (done - since) * settings.batch * settings.length
-            line["tokens_per_s"] = round(tokens / (time.perf_counter() - begun))
+            line = {"step": step, "loss": loss.item() / ranks, "norm": norm.full_tensor().item()}
+            tokens = (step - since) * settings.batch * settings.length
+            line["tokens_per_s"] = round(tokens / (time.perf_counter() - start_time))
             if device.type == "cuda":
                 flops = flops_per_token(model, settings) * line["tokens_per_s"]
                 line["mfu"] = flops / (ranks * peak_flops(device))
                 line["peak_gb"] = torch.cuda.max_memory_allocated() / 1e9
             log.append(line)
             if dist.get_rank() == 0:
-                print(", ".join(f"{name} {round(one, 4):,}" for name, one in line.items()))
-            since, begun = done, time.perf_counter()
-        if done % settings.save_every == 0 or done == settings.steps:
-            save(settings.checkpoints, done, model, optimizer)
-            since, begun = done, time.perf_counter()
+                print(", ".join(f"{name} {round(value, 4):,}" for name, value in line.items()))
+            since, start_time = step, time.perf_counter()
+        if step % settings.save_every == 0 or step == settings.steps:
+            save(settings.checkpoints, step, model, optimizer)
+            since, start_time = step, time.perf_counter()
     dist.barrier()
     dist.destroy_process_group()
     return log
@@ -300,8 +300,8 @@ def train(settings: Settings) -> list[dict[str, float]]:
 
 def arguments() -> Settings:
     """The settings, from the command line."""
-    shown = argparse.ArgumentDefaultsHelpFormatter
-    parser = argparse.ArgumentParser(formatter_class=shown)
+    formatter = argparse.ArgumentDefaultsHelpFormatter
+    parser = argparse.ArgumentParser(formatter_class=formatter)
     for field in fields(Settings):
         kind = type(field.default)
         how = {"action": argparse.BooleanOptionalAction} if kind is bool else {"type": kind}

@@ -16,13 +16,13 @@ def lock(folder: Path) -> IO[bytes]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / "lock").open("a+b", buffering=0)
-    left = TIMEOUT_S
+    remaining_s = TIMEOUT_S
     while locked_by_another(file):
-        if not left:
+        if not remaining_s:
             file.seek(0)
             raise BlockingIOError(file.read().decode())
         time.sleep(1)  # it may just be ending
-        left -= 1
+        remaining_s -= 1
     file.truncate(0)
     file.write(f"process {os.getpid()} on {socket.gethostname()}".encode())
     return file

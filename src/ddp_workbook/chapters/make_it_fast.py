@@ -49,16 +49,16 @@ def one_by_one(gradients: list[Tensor]) -> None:
 
 def in_buckets(gradients: list[Tensor], size: float = MIB) -> None:
     """Vectors of about `size` bytes each, all started before the first is waited for."""
-    filled: list[list[Tensor]] = [[]]
+    buckets: list[list[Tensor]] = [[]]
     for gradient in gradients:
-        if sum(one.nbytes for one in filled[-1]) >= size:
-            filled.append([])
-        filled[-1].append(gradient)
-    started = []
-    for bucket in filled:
+        if sum(g.nbytes for g in buckets[-1]) >= size:
+            buckets.append([])
+        buckets[-1].append(gradient)
+    transfers = []
+    for bucket in buckets:
         flat = torch.cat([gradient.flatten() for gradient in bucket])
-        started.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
-    for bucket, flat, sending in started:
+        transfers.append((bucket, flat, dist.all_reduce(flat, async_op=True)))
+    for bucket, flat, sending in transfers:
         sending.wait()
         for gradient, part in zip(bucket, flat.split([g.numel() for g in bucket]), strict=True):
             gradient.copy_(part.view_as(gradient))
@@ -75,7 +75,7 @@ def after_backward(add_up: Callable[[list[Tensor]], None], model: nn.Module) -> 
     def step(images: Tensor, labels: Tensor, rows: int) -> Tensor:
         share = F.cross_entropy(model(images), labels, reduction="sum") / rows
         share.backward()
-        add_up([one.grad for one in reversed([*model.parameters()])])  # backward's own order
+        add_up([p.grad for p in reversed([*model.parameters()])])  # backward's own order
         return share.detach()
 
     return step

@@ -72,12 +72,12 @@ def stop_requested(state: str, device: torch.device) -> bool:
     if not state:
         return False
     # Rank 0 looks for all: a file that comes just now is there for one rank and not for another.
-    asked = torch.zeros(1, device=device)
+    stop = torch.zeros(1, device=device)
     if dist.get_rank() == 0 and Path(f"{state}.stop").exists():
-        asked += 1
+        stop += 1
         Path(f"{state}.stop").unlink()  # else the next run would stop, too
-    dist.broadcast(asked, src=0)
-    return bool(asked)
+    dist.broadcast(stop, src=0)
+    return bool(stop)
 
 
 def save_and_exit(
@@ -90,11 +90,11 @@ def save_and_exit(
 ) -> NoReturn:
     """Rank 0 saves the training in the file `state`; then every rank ends, with exit code 0."""
     if dist.get_rank() == 0:
-        saved = {"settings": settings, "done": done, "losses": losses}
-        saved |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
+        values = {"settings": settings, "done": done, "losses": losses}
+        values |= {"model": model.state_dict(), "optimizer": optimizer.state_dict()}
         part = Path(f"{state}.part")
         with part.open("wb") as file:
-            torch.save(saved, file)
+            torch.save(values, file)
             os.fsync(file.fileno())  # all on the disk, before it takes the place of an older state
         part.replace(state)  # atomically: nobody ever finds half a state
         print(f"Stopped after epoch {done}. The same command resumes from {state}.")
@@ -110,19 +110,19 @@ def resume(
     Rank 0 reads it for all: other hosts may have no such file. If it cannot be used, rank 0 says
     why, and every rank ends with exit code 2.
     """
-    found: list = [read_state(state, epochs, settings) if dist.get_rank() == 0 else None]
-    dist.broadcast_object_list(found, src=0)
-    saved, refusal = found[0]
+    answer: list = [read_state(state, epochs, settings) if dist.get_rank() == 0 else None]
+    dist.broadcast_object_list(answer, src=0)
+    values, refusal = answer[0]
     if refusal:
         if dist.get_rank() == 0:
             print(refusal, file=sys.stderr, flush=True)
         dist.barrier()  # torchrun kills the others when the first rank ends
         raise SystemExit(WRONG_INPUT)
-    if not saved:
+    if not values:
         return 0, torch.empty(0)
-    model.load_state_dict(saved["model"])
-    optimizer.load_state_dict(saved["optimizer"])  # the momentum is as much of it as the weights
-    return saved["done"], saved["losses"]
+    model.load_state_dict(values["model"])
+    optimizer.load_state_dict(values["optimizer"])  # the momentum is as much of it as the weights
+    return values["done"], values["losses"]
 
 
 def read_state(state: str, epochs: int, settings: dict) -> tuple[dict, str]:
@@ -133,16 +133,16 @@ def read_state(state: str, epochs: int, settings: dict) -> tuple[dict, str]:
     if not state or not path.exists():
         return {}, ""
     try:
-        saved = torch.load(path, map_location="cpu", weights_only=True)  # runs no code of the file
+        values = torch.load(path, map_location="cpu", weights_only=True)  # runs no code of the file
     except Exception as error:  # zip, pickle and the file system each have their own
         return {}, f"{state} cannot be read as a saved training ({type(error).__name__})."
-    if not isinstance(saved, dict) or saved.keys() != STATE_KEYS:
+    if not isinstance(values, dict) or values.keys() != STATE_KEYS:
         return {}, f"{state} is not a training that many_machines.py has saved."
-    if saved["settings"] != settings:
-        return {}, f"{state} was saved by a training with {saved['settings']}, not {settings}."
-    if saved["done"] > epochs:
-        return {}, f"{state} has {saved['done']} epochs already; --epochs asks for {epochs}."
-    return saved, ""
+    if values["settings"] != settings:
+        return {}, f"{state} was saved by a training with {values['settings']}, not {settings}."
+    if values["done"] > epochs:
+        return {}, f"{state} has {values['done']} epochs already; --epochs asks for {epochs}."
+    return values, ""
 
 
 def train(

@@ -31,7 +31,7 @@ COLUMNS = [
 HEADER = (",".join(COLUMNS) + "\n").encode()
 
 
-class ResultsRefused(WorkbookError, ValueError):
+class ResultsError(WorkbookError, ValueError):
     """A file of results that cannot be used; the message names it and says what to do."""
 
 
@@ -39,12 +39,12 @@ def append_row(path: str | Path, row: Mapping[str, Any]) -> None:
     """Append `row`, a value for each of COLUMNS, to the table at `path`; start it if there is none.
 
     Other processes may do the same at the same time, even on other hosts that share the folder.
-    Existing lines are never changed. Raises ResultsRefused for a file that is not such a table, or
+    Existing lines are never changed. Raises ResultsError for a file that is not such a table, or
     that cannot be written; the file is then unchanged.
     """
     line = line_of(row)
     path = Path(path).expanduser()
-    with refused_in_words(path), path.open("a+b", buffering=0) as file, locked(file):
+    with explained_errors(path), path.open("a+b", buffering=0) as file, exclusive_lock(file):
         file.seek(0)
         start = rest_of_header(path, file.read(len(HEADER)))
         if not start:
@@ -63,11 +63,11 @@ def line_of(row: Mapping[str, Any]) -> str:
 
 
 def check_results(path: str | Path) -> None:
-    """Raise ResultsRefused if `append_row` would; change nothing."""
+    """Raise ResultsError if `append_row` would; change nothing."""
     path = Path(path).expanduser()
     if not path.parent.is_dir():
-        raise ResultsRefused(f"{path}: there is no folder {path.parent}; make it first.")
-    with refused_in_words(path):
+        raise ResultsError(f"{path}: there is no folder {path.parent}; make it first.")
+    with explained_errors(path):
         if path.exists():
             with path.open("r+b", buffering=0) as file:
                 rest_of_header(path, file.read(len(HEADER)))
@@ -81,11 +81,11 @@ def read_results(path: str | Path) -> pd.DataFrame:
     `time` is UTC. `job` is "" outside a scheduler; `hosts` are names separated by spaces.
     `batch_size` is the global one, `step_ms` the median over the steps, and `samples_per_second`
     their quotient, nan for a run of a single step; `seconds` is the time of the whole training. An
-    incomplete line, whose writer was killed, is left out with a warning. Raises ResultsRefused for
+    incomplete line, whose writer was killed, is left out with a warning. Raises ResultsError for
     a file that is missing or not such a table.
     """
     path = Path(path).expanduser()
-    with refused_in_words(path):
+    with explained_errors(path):
         data = path.read_bytes()
         rest_of_header(path, data)
         lines = data.decode().split("\n")
@@ -103,17 +103,17 @@ def read_results(path: str | Path) -> pd.DataFrame:
         table[COUNTS] = table[COUNTS].astype(int)
         table[MEASURES] = table[MEASURES].astype(float)
     except ValueError as error:
-        raise ResultsRefused(f"{path} has a value that is not a number: {error}.") from None
+        raise ResultsError(f"{path} has a value that is not a number: {error}.") from None
     return table
 
 
 def rest_of_header(path: Path, start: bytes) -> bytes:
-    """The part of the header that this start of a file lacks; ResultsRefused if it differs."""
+    """The part of the header that this start of a file lacks; ResultsError if it differs."""
     if start.startswith(HEADER):
         return b""
     if HEADER.startswith(start):  # empty, or the first writer was killed within the header
         return HEADER[len(start) :]
-    raise ResultsRefused(
+    raise ResultsError(
         f"{path} is not a table of results, or another version of the workbook wrote it: its first "
         "line is not the current header. Nothing was changed; give another file."
     )
@@ -132,7 +132,7 @@ def write_at_once(file: io.FileIO, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def locked(file: io.FileIO) -> Iterator[None]:
+def exclusive_lock(file: io.FileIO) -> Iterator[None]:
     """Keep other writers out; on Linux, also those on other hosts of an NFS folder."""
     if fcntl is not None:
         # Some parallel file systems have no locks; even there, a row is a single append.
@@ -142,13 +142,13 @@ def locked(file: io.FileIO) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def refused_in_words(path: Path) -> Iterator[None]:
-    """Turn the system's errors about the file into ResultsRefused."""
+def explained_errors(path: Path) -> Iterator[None]:
+    """Turn the system's errors about the file into ResultsError."""
     try:
         yield
     except UnicodeDecodeError:
-        raise ResultsRefused(f"{path} is not a table of results: it is not text.") from None
+        raise ResultsError(f"{path} is not a table of results: it is not text.") from None
     except IsADirectoryError:
-        raise ResultsRefused(f"{path} is a folder; give a file in it.") from None
+        raise ResultsError(f"{path} is a folder; give a file in it.") from None
     except OSError as error:
-        raise ResultsRefused(f"{path} cannot be used: {error.strerror}.") from None
+        raise ResultsError(f"{path} cannot be used: {error.strerror}.") from None

@@ -32,18 +32,18 @@ def loader_of_rank(digits: DigitsDataset, batch_size: int, device: torch.device)
     if batch_size % ranks:
         raise ValueError(f"batch_size={batch_size}: {ranks} ranks need a multiple of {ranks}.")
     sampler = DistributedSampler(digits, seed=SEED)  # it shuffles; the same seed on all ranks
-    pinned = device.type == "cuda"  # and no workers: the rows are in memory already
-    return DataLoader(digits, batch_size // ranks, sampler=sampler, pin_memory=pinned)
+    pin = device.type == "cuda"  # and no workers: the rows are in memory already
+    return DataLoader(digits, batch_size // ranks, sampler=sampler, pin_memory=pin)
 
 
 def without_padding(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor, int]]:
     """This rank's part of each batch, and the rows of the whole batch; every row once an epoch."""
-    rank, ranks, left = dist.get_rank(), dist.get_world_size(), len(loader.dataset)
+    rank, ranks, remaining = dist.get_rank(), dist.get_world_size(), len(loader.dataset)
     for images, labels in loader:
-        rows = min(left, loader.batch_size * ranks)
+        rows = min(remaining, loader.batch_size * ranks)
         mine = len(range(rank, rows, ranks))  # the rows after these are repeats: padding
         yield images[:mine], labels[:mine], rows  # even no rows: DDP waits for every rank
-        left -= rows
+        remaining -= rows
 
 
 def forward_and_backward(model: nn.Module, images: Tensor, labels: Tensor, rows: int) -> Tensor:

@@ -12,8 +12,8 @@ PARENT_PID = os.getppid()  # torchrun, say
 def listen() -> list[int]:
     """A list that gets the signals by which this process is told to stop."""
     signals: list[int] = []
-    for one in (signal.SIGTERM, signal.SIGUSR1):
-        signal.signal(one, lambda number, _: signals.append(number))
+    for signum in (signal.SIGTERM, signal.SIGUSR1):
+        signal.signal(signum, lambda number, _: signals.append(number))
     return signals
 
 
@@ -22,6 +22,6 @@ def stop_requested(signals: list[int], device: torch.device) -> bool:
 
     Nor do they go on if what started them was killed: it may start others, for the same work.
     """
-    requested = torch.tensor(float(len(signals) + (os.getppid() != PARENT_PID)), device=device)
-    dist.all_reduce(requested)
-    return requested.item() > 0
+    count = torch.tensor(float(len(signals) + (os.getppid() != PARENT_PID)), device=device)
+    dist.all_reduce(count)
+    return count.item() > 0

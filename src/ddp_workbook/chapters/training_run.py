@@ -28,7 +28,7 @@ import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
 from ddp_workbook.chapters.digits import TrainingResult
-from ddp_workbook.chapters.results import ResultsRefused, append_row, check_results, line_of
+from ddp_workbook.chapters.results import ResultsError, append_row, check_results, line_of
 
 MAY_BE_ZERO = {"epochs", "depth"}  # other whole numbers are at least 1
 WARM_UP = 3  # uncounted steps: memory is allocated, connections made, DDP plans its buckets
@@ -57,25 +57,25 @@ def train_and_report(train: Callable[..., TrainingResult]) -> NoReturn:
     if results and launcher_rank() == 0:
         try:
             check_results(results)
-        except ResultsRefused as refused:
-            refusal = str(refused)
+        except ResultsError as error:
+            refusal = str(error)
     store = store_of_all()  # kept: rank 0 may be its server, and `train` makes its group there
     exit_all_if_refused(refusal, store)
     steps, start = Steps(), time.perf_counter()
     register_optimizer_step_post_hook(steps)
     try:
-        trained = train(**options)
-    except SystemExit as stopped:
-        if isinstance(stopped.code, str):  # which Python prints, to end with 1
-            print(stopped.code, file=sys.stderr)
-        leave(stopped.code if isinstance(stopped.code, int) else int(stopped.code is not None))
+        result = train(**options)
+    except SystemExit as stop:
+        if isinstance(stop.code, str):  # which Python prints, to end with 1
+            print(stop.code, file=sys.stderr)
+        leave(stop.code if isinstance(stop.code, int) else int(stop.code is not None))
     seconds = time.perf_counter() - start
     if steps.rank == 0:
-        print(trained.report(options["epochs"]))
+        print(result.report(options["epochs"]))
         if results and not steps.ends:
             print(f"There were no steps, so {results} gets no row.")
         elif results:
-            row = row_of(program(train), options, trained, steps, seconds)
+            row = row_of(program(train), options, result, steps, seconds)
             leave(append_result_row(results, row))
     leave(0)
 
@@ -168,10 +168,10 @@ def exit_all_if_refused(refusal: str, store: dist.Store | None) -> None:
     """
     if refusal and launcher_rank() == 0:
         print(refusal, file=sys.stderr, flush=True)
-    said = from_rank_0(refusal, store) if store else refusal
-    if refusal and not said:  # this host got another command line than rank 0
+    answer = from_rank_0(refusal, store) if store else refusal
+    if refusal and not answer:  # this host got another command line than rank 0
         print(refusal, file=sys.stderr)
-    if refusal or said:
+    if refusal or answer:
         leave(WRONG_INPUT)
 
 
@@ -233,12 +233,12 @@ class Steps:
 
 
 def row_of(
-    name: str, options: dict[str, Any], trained: TrainingResult, steps: Steps, seconds: float
+    name: str, options: dict[str, Any], result: TrainingResult, steps: Steps, seconds: float
 ) -> dict[str, Any]:
     """The row of this run, with the columns of `results`; floats to six digits."""
     milliseconds = steps.milliseconds() or nan
     hosts = list(dict.fromkeys(steps.hosts))
-    last_epoch = torch.tensor(trained.losses).chunk(options["epochs"])[-1]
+    last_epoch = torch.tensor(result.losses).chunk(options["epochs"])[-1]
     gpu = steps.device.type == "cuda"
     return {
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -251,7 +251,7 @@ def row_of(
         **{option: options[option] for option in ("epochs", "batch_size", "width", "depth")},
         "steps": len(steps.ends),
         "loss": f"{last_epoch.mean():.6g}",
-        "accuracy": f"{trained.accuracy:.6g}",
+        "accuracy": f"{result.accuracy:.6g}",
         "step_ms": f"{milliseconds:.6g}",
         "samples_per_second": f"{1e3 * options['batch_size'] / milliseconds:.6g}",
         "seconds": f"{seconds:.6g}",
@@ -263,7 +263,7 @@ def append_result_row(results: str, row: dict[str, Any]) -> int:
     """Append the row; return the exit code. A row that cannot be written is printed, not lost."""
     try:
         append_row(results, row)
-    except ResultsRefused as refused:
-        print(f"{refused} The row was: {line_of(row).strip()}", file=sys.stderr)
+    except ResultsError as error:
+        print(f"{error} The row was: {line_of(row).strip()}", file=sys.stderr)
         return 1
     return 0

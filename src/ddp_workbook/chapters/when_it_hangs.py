@@ -47,14 +47,14 @@ def gather_from_all_ranks(number: int, device: torch.device) -> list[int]:
     own = torch.tensor([number], device=device)
     everyone = [torch.empty_like(own) for _ in range(dist.get_world_size())]
     dist.all_gather(everyone, own)
-    return [one.item() for one in everyone]
+    return [value.item() for value in everyone]
 
 
 def assert_same_on_all_ranks(model: nn.Module) -> None:
     """Raise an error on every rank unless all ranks hold the same parameters and buffers."""
     tensors = [*model.parameters(), *model.buffers()]
     sums = gather_from_all_ranks(checksum(tensors), tensors[0].device)
-    others = [rank for rank, one in enumerate(sums) if one != sums[0]]
+    others = [rank for rank, total in enumerate(sums) if total != sums[0]]
     if others:
         raise AssertionError(f"The replicas of ranks {others} are not that of rank 0.")
 
@@ -63,15 +63,15 @@ def assert_own_rows(batch: Tensor) -> None:
     """Raise an error on every rank if two ranks have the same batch."""
     sums = gather_from_all_ranks(checksum([batch]), batch.device)
     if len(set(sums)) < len(sums):
-        first = {one: rank for rank, one in reversed([*enumerate(sums)])}
-        pairs = [(first[one], rank) for rank, one in enumerate(sums) if first[one] != rank]
+        first = {total: rank for rank, total in reversed([*enumerate(sums)])}
+        pairs = [(first[total], rank) for rank, total in enumerate(sums) if first[total] != rank]
         raise AssertionError(f"Pairs of ranks with the same rows: {pairs}.")
 
 
 def gradients(model: nn.Module) -> list[Tensor]:
     """A copy of each gradient; zeros where this rank did not use a parameter. No frozen ones."""
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
-    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in trained]
+    parameters = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    return [torch.zeros_like(p) if p.grad is None else p.grad.clone() for p in parameters]
 
 
 def assert_gradient_is_the_mean(ddp: DistributedDataParallel, backward: Callable) -> None:
@@ -93,7 +93,7 @@ def assert_gradient_is_the_mean(ddp: DistributedDataParallel, backward: Callable
     close = all(torch.allclose(own, mean, rtol=1e-4, atol=1e-6) for own, mean in pairs)
     ddp.zero_grad()
     wrong = [
-        rank for rank, one in enumerate(gather_from_all_ranks(close, means[0].device)) if not one
+        rank for rank, ok in enumerate(gather_from_all_ranks(close, means[0].device)) if not ok
     ]
     if wrong:
         raise AssertionError(f"On ranks {wrong} .grad is not the mean over the ranks.")

@@ -65,7 +65,7 @@ COLUMNS = {
     ),
 }  # fmt: skip
 
-SHOWN = {  # what pages show of a table
+PAGE_COLUMNS = {  # what pages show of a table
     "activations": ("batch", "checkpointing", "activation_bytes", "peak_bytes", "median_ms"),
     "precision": (*MODEL, "candidate", "median_ms", "times_as_fast"),
     "one_rank": (*MODEL, "candidate", "median_ms", "times_as_long"),
@@ -103,12 +103,12 @@ def recorded_gpu_table(name: str, folder: Path = FOLDER) -> pd.DataFrame | str:
     `name` is as for `recorded_gpu`. An older `make gpu` may have written other columns.
     """
     table = recorded_gpu(name, folder)
-    if missing := [column for column in SHOWN[name] if column not in table]:
+    if missing := [column for column in PAGE_COLUMNS[name] if column not in table]:
         lacks = f"data/gpu/{name}.csv has no column {', '.join(missing)}"
         return f"{lacks}: an older version wrote it. Run `make gpu` again."
     if table.empty:
         return "No GPU has been measured yet. On a machine with an NVIDIA GPU, `make gpu` does it."
-    return table[["machine", *SHOWN[name]]].round(2)
+    return table[["machine", *PAGE_COLUMNS[name]]].round(2)
 
 
 def record(name: str, rows: Sequence[Row], machine: str, folder: Path = FOLDER) -> Path:
@@ -133,16 +133,16 @@ def name_of(device: torch.device) -> str:
 
 def run_cases(cases: Cases) -> tuple[list[Row], dict[str, str]]:
     """The rows of all cases that succeed, and the traceback of each that does not."""
-    rows, failed = [], {}
+    rows, tracebacks = [], {}
     for name, case in cases.items():
         try:
             rows += case()
         except Exception:  # text alone is kept: a traceback would hold on to the tensors
-            failed[name] = traceback.format_exc()
+            tracebacks[name] = traceback.format_exc()
         gc.collect()  # DDP and FSDP leave cycles
         if torch.cuda.is_initialized():
             torch.cuda.empty_cache()
-    return rows, failed
+    return rows, tracebacks
 
 
 # Memory: the ledger's third column
@@ -232,16 +232,16 @@ def _moments(strategy: Strategy, size: Size, device: torch.device) -> list[tuple
         loss.backward()
         loss = None
 
-    def a_whole_step() -> None:  # DDP has its final buckets now, AdamW its state
+    def whole_step() -> None:  # DDP has its final buckets now, AdamW its state
         for part in (forward, backward, optimizer.step, optimizer.zero_grad):
             part()
 
-    parts = (lambda: None, forward, backward, optimizer.step, optimizer.zero_grad, a_whole_step)
-    found = []
+    parts = (lambda: None, forward, backward, optimizer.step, optimizer.zero_grad, whole_step)
+    rows = []
     for moment, part in zip(MOMENTS, parts, strict=True):
         part()
-        found.append((moment, {"counted_bytes": state_bytes(model, optimizer)} | meter.read()))
-    return found
+        rows.append((moment, {"counted_bytes": state_bytes(model, optimizer)} | meter.read()))
+    return rows
 
 
 class Meter:
@@ -273,11 +273,11 @@ def state_bytes(model: nn.Module, optimizer: torch.optim.Optimizer) -> int:
     AdamW's count of steps, a number for each parameter, is left out: it stays on the CPU.
     """
     parameters = list(model.parameters())
-    gradients = [one.grad for one in parameters if one.grad is not None]
+    gradients = [tensor.grad for tensor in parameters if tensor.grad is not None]
     own = getattr(optimizer, "optim", optimizer)  # ZeroRedundancyOptimizer keeps one inside
     state = [value for entry in own.state.values() for value in entry.values()]
-    moments = [one for one in state if isinstance(one, Tensor) and one.dim()]
-    return sum(_local(one).nbytes for one in [*parameters, *gradients, *moments])
+    moments = [tensor for tensor in state if isinstance(tensor, Tensor) and tensor.dim()]
+    return sum(_local(tensor).nbytes for tensor in [*parameters, *gradients, *moments])
 
 
 def _local(tensor: Tensor) -> Tensor:
@@ -331,13 +331,16 @@ def _activations(
     model.zero_grad()
     meter = Meter(device)
     loss = F.cross_entropy(model(images), labels)
-    kept = meter.read()
+    after_forward = meter.read()
     loss.backward()
-    after = meter.read()
-    found = {"activation_bytes": kept["allocated_bytes"], "peak_bytes": after["peak_bytes"]}
-    frame = compare({label: _timed(step, device)}, rounds, budget=CASE_BUDGET_S / 4)
+    after_backward = meter.read()
+    row = {
+        "activation_bytes": after_forward["allocated_bytes"],
+        "peak_bytes": after_backward["peak_bytes"],
+    }
+    frame = compare({label: _timing_of(step, device)}, rounds, budget=CASE_BUDGET_S / 4)
     times = _times(summary(frame).iloc[0])
-    return [size._asdict() | {"checkpointing": label} | found | times]
+    return [size._asdict() | {"checkpointing": label} | row | times]
 
 
 # Seconds a step
@@ -375,8 +378,8 @@ def _precision(size: Size, device: torch.device, rounds: int) -> list[Row]:
         "fp16 autocast, loss scaled": training_step(model, size, device, scaled=True),
         "bf16 weights and state": own,
     }
-    rows = _compared(steps, size, device, rounds)
-    operations = 6 * sum(one.numel() for one in model.parameters()) * size.batch * SIDE
+    rows = _compare_steps(steps, size, device, rounds)
+    operations = 6 * sum(parameter.numel() for parameter in model.parameters()) * size.batch * SIDE
     for row in rows:
         row["times_as_fast"] = row.pop("ratio")
         row["tflop_per_s"] = operations / row["median_ms"] / 1e9
@@ -401,7 +404,7 @@ def _one_rank(size: Size, device: torch.device, rounds: int) -> list[Row]:
             name: training_step(way.wrap(new_model(size, device), device), size, device)
             for name, way in ways.items()
         }
-        rows = _compared(steps, size, device, rounds)
+        rows = _compare_steps(steps, size, device, rounds)
         steps.clear()
         gc.collect()  # DDP before its group
     for row in rows:
@@ -409,12 +412,12 @@ def _one_rank(size: Size, device: torch.device, rounds: int) -> list[Row]:
     return rows
 
 
-def _compared(
+def _compare_steps(
     steps: Mapping[str, Callable], size: Size, device: torch.device, rounds: int
 ) -> list[Row]:
     """A row a candidate; `ratio`: how many times as fast as the first, median of the rounds."""
-    timed = {name: _timed(step, device) for name, step in steps.items()}
-    frame = compare(timed, rounds, warm_up=3, budget=CASE_BUDGET_S)
+    candidates = {name: _timing_of(step, device) for name, step in steps.items()}
+    frame = compare(candidates, rounds, warm_up=3, budget=CASE_BUDGET_S)
     ratios = speed_up(frame, next(iter(steps))).set_index("candidate")["median"]
     return [
         size._asdict()
@@ -424,7 +427,7 @@ def _compared(
     ]
 
 
-def _timed(step: Callable, device: torch.device) -> Callable[[], list[float]]:
+def _timing_of(step: Callable, device: torch.device) -> Callable[[], list[float]]:
     return partial(time_step, step, warm_up=0, repeats=1, device=device)
 
 
@@ -472,7 +475,7 @@ def _real_run(settings: Settings, device: torch.device, rounds: int) -> list[Row
         meter.read()
         step()
         peak = meter.read()["peak_bytes"]
-        frame = compare({"": _timed(step, device)}, rounds, warm_up=1, budget=CASE_BUDGET_S)
+        frame = compare({"": _timing_of(step, device)}, rounds, warm_up=1, budget=CASE_BUDGET_S)
     times = _times(summary(frame).iloc[0])
     rate = settings.batch * settings.length / (times["median_ms"] / 1e3)
     about = {name: getattr(settings, name) for name in ("layers", "width", "length", "batch")}
@@ -514,12 +517,12 @@ def _copies(
         target.copy_(source, non_blocking=non_blocking)
 
     seconds = time_step(copy, warm_up=3, repeats=rounds, device=device)
-    rates = pd.Series([source.nbytes / 1e9 / one for one in seconds])
+    rates = pd.Series([source.nbytes / 1e9 / duration for duration in seconds])
     q1, middle, q3 = rates.quantile([0.25, 0.5, 0.75])
     about = {"mebibytes": mebibytes, "host_memory": memory, "non_blocking": non_blocking}
-    found = {"median_gb_per_s": middle, "q1_gb_per_s": q1, "q3_gb_per_s": q3, "copies": rounds}
-    returned = median(_until_it_returns(copy, device) for _ in range(rounds))
-    return [about | found | {"returns_after_ms": 1e3 * returned}]
+    row = {"median_gb_per_s": middle, "q1_gb_per_s": q1, "q3_gb_per_s": q3, "copies": rounds}
+    return_seconds = median(_until_it_returns(copy, device) for _ in range(rounds))
+    return [about | row | {"returns_after_ms": 1e3 * return_seconds}]
 
 
 def _until_it_returns(call: Callable, device: torch.device) -> float:

@@ -15,6 +15,8 @@ VARIABLES = (
 )
 
 if __name__ == "__main__":
-    told = {name: os.environ.get(name, "") for name in VARIABLES}
+    variables = {name: os.environ.get(name, "") for name in VARIABLES}
     # One write: two processes that share a terminal cannot mix their lines then.
-    os.write(1, (json.dumps(told | {"argv": sys.argv[1:], "path": sys.path[0]}) + "\n").encode())
+    os.write(
+        1, (json.dumps(variables | {"argv": sys.argv[1:], "path": sys.path[0]}) + "\n").encode()
+    )

@@ -28,7 +28,7 @@ SHARED_MISTAKES = {  # edits of both solutions
 
 
 def wrap_in_ddp(model: nn.Linear, begin: Tensor, old_gradient: float) -> DistributedDataParallel:
-    """The model with the numbers `begin`, and with `old_gradient` in .grad, as from an earlier step."""
+    """The model with the numbers `begin`, and with `old_gradient` in .grad, of an earlier step."""
     nn.utils.vector_to_parameters(begin.clone(), model.parameters())
     ddp = DistributedDataParallel(model)
     for parameter in model.parameters():

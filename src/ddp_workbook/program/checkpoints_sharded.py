@@ -35,18 +35,18 @@ class Checkpointer:
         """
         self.tidy()
         dist.barrier()
-        new, failed = self.folder / "unfinished", ""
+        new, problem = self.folder / "unfinished", ""
         weights, state = get_state_dict(self.model, self.optimizer)
         try:
             dcp.save({"model": weights, "optimizer": state}, checkpoint_id=new)  # ends on all ranks
         except dcp.CheckpointException as error:  # which is no Exception; all ranks get it
-            failed = ", ".join(f"rank {rank}: {one[0]}" for rank, one in error.failures.items())
-        written = [] if failed else new.glob(f"__{dist.get_rank()}_*")
+            problem = ", ".join(f"rank {rank}: {one[0]}" for rank, one in error.failures.items())
+        files = [] if problem else new.glob(f"__{dist.get_rank()}_*")
         sums: list = [None] * dist.get_world_size()
-        dist.all_gather_object(sums, {file.name: checksum(file) for file in written})
+        dist.all_gather_object(sums, {file.name: checksum(file) for file in files})
         if dist.get_rank() == 0:
             try:
-                if not failed:
+                if not problem:
                     sums.append({".metadata": checksum(new / ".metadata")})
                     with (new / SUMS).open("w") as file:
                         json.dump({name: one for some in sums for name, one in some.items()}, file)
@@ -54,9 +54,9 @@ class Checkpointer:
                         os.fsync(file.fileno())
                     new.rename(self.folder / f"step_{step:06}")
             except OSError as error:
-                failed = str(error)
-            if failed:
-                print(f"{self.folder}: not saved after step {step}: {failed}", flush=True)
+                problem = str(error)
+            if problem:
+                print(f"{self.folder}: not saved after step {step}: {problem}", flush=True)
         self.tidy()
         dist.barrier()  # a rank that leaves earlier may end the job, and this save with it
 
@@ -65,9 +65,9 @@ class Checkpointer:
 
         From now on no other run can use the folder.
         """
-        decided = [self.take() if dist.get_rank() == 0 else ([], "")]
-        dist.broadcast_object_list(decided)  # rank 0 decides: a node may not see the files
-        saves, refusal = decided[0]
+        decision = [self.take() if dist.get_rank() == 0 else ([], "")]
+        dist.broadcast_object_list(decision)  # rank 0 decides: a node may not see the files
+        saves, refusal = decision[0]
         if refusal:
             raise SystemExit(refusal)
         newest = next(filter(is_whole, saves), None)
@@ -77,9 +77,9 @@ class Checkpointer:
             return {"step": 0}
         weights, state = get_state_dict(self.model, self.optimizer)
         try:
-            known = dcp.FileSystemReader(newest).read_metadata().state_dict_metadata
+            entries = dcp.FileSystemReader(newest).read_metadata().state_dict_metadata
             own = {f"model.{name}" for name in weights}
-            more = [name for name in known if name.startswith("model.") and name not in own]
+            more = [name for name in entries if name.startswith("model.") and name not in own]
             if more:  # dcp.load would ignore them
                 raise ValueError(f"It has {', '.join(more)}, which this model has not.")
             dcp.load({"model": weights, "optimizer": state}, checkpoint_id=newest)
@@ -108,8 +108,8 @@ class Checkpointer:
 
     def saves(self) -> list[Path]:
         """The folders of all saves, newest first."""
-        found = self.folder.glob("step_*")
-        return sorted(found, key=lambda save: int(save.name.split("_")[1]), reverse=True)
+        folders = self.folder.glob("step_*")
+        return sorted(folders, key=lambda save: int(save.name.split("_")[1]), reverse=True)
 
     def tidy(self) -> None:
         """Rank 0 deletes old saves, and the unfinished one of a run that was killed."""
@@ -129,12 +129,12 @@ def is_whole(save: Path) -> bool:
         wrong = [name for name, right in sums[rank::ranks] if checksum(save / name) != right]
     except (OSError, ValueError) as error:
         wrong = [str(error)]
-    found: list = [None] * ranks
-    dist.all_gather_object(found, wrong)
-    if any(found) and rank == 0:
-        words = ", ".join(dict.fromkeys(one for some in found for one in some))
+    wrong_files: list = [None] * ranks
+    dist.all_gather_object(wrong_files, wrong)
+    if any(wrong_files) and rank == 0:
+        words = ", ".join(dict.fromkeys(one for some in wrong_files for one in some))
         print(f"{save} is damaged ({words}): taking the save before it", flush=True)
-    return not any(found)
+    return not any(wrong_files)
 
 
 def checksum(file: Path) -> str:

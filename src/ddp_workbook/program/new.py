@@ -66,33 +66,33 @@ torch.distributed.checkpoint.format_utils dcp_to_torch saved/step_000192 model.p
 it, with the weights under "model"."""
 
 
-class NewRefused(WorkbookError, ValueError):
+class NewProjectError(WorkbookError, ValueError):
     """A project that cannot be written as asked."""
 
 
 def files(strategy: str, cluster: str) -> dict[str, str]:
-    """The project's files by name, as text. Raises NewRefused for words that are not known."""
-    for what, given, known in (
+    """The project's files by name, as text. Raises NewProjectError for words that are not known."""
+    for what, choice, choices in (
         ("strategy", strategy, STRATEGIES),
         ("cluster", cluster, CLUSTERS),
     ):
-        if given not in known:
-            raise NewRefused(f"--{what} {given!r} is not known: take {' or '.join(known)}.")
+        if choice not in choices:
+            raise NewProjectError(f"--{what} {choice!r} is not known: take {' or '.join(choices)}.")
     job = f"job.{cluster}"
-    found = {name: (HERE / own).read_text("utf-8") for name, own in (FILES | {job: job}).items()}
+    texts = {name: (HERE / own).read_text("utf-8") for name, own in (FILES | {job: job}).items()}
     modules = MODULES | ({"checkpoints": checkpoints_sharded} if strategy == "fsdp" else {})
-    found |= {f"{name}.py": inspect.getsource(module) for name, module in modules.items()}
+    texts |= {f"{name}.py": inspect.getsource(module) for name, module in modules.items()}
     if strategy == "fsdp":
-        found["train.py"] = with_fully_shard(found["train.py"])
+        texts["train.py"] = with_fully_shard(texts["train.py"])
     for name, module in MODULES.items():
         for file in ("train.py", "checkpoints.py"):
-            found[file] = found[file].replace(f"from {module.__name__} ", f"from {name} ")
+            texts[file] = texts[file].replace(f"from {module.__name__} ", f"from {name} ")
     words = {"STRATEGY": STRATEGIES[strategy], "SUBMIT": f"{CLUSTERS[cluster]} {job}".ljust(57)}
     words["BLOCK"] = {"ddp": "", "fsdp": BLOCK}[strategy]
     words["KEPT"] = {"ddp": LOAD, "fsdp": LOAD_SHARDED}[strategy]
     for word, text in words.items():
-        found["README.md"] = found["README.md"].replace(f"@{word}@", text)
-    return found
+        texts["README.md"] = texts["README.md"].replace(f"@{word}@", text)
+    return texts
 
 
 def with_fully_shard(program: str) -> str:
@@ -108,17 +108,17 @@ def with_fully_shard(program: str) -> str:
 def write(folder: Path, strategy: str = "ddp", cluster: str = "slurm") -> list[Path]:
     """Write the project into a new or empty folder; the files.
 
-    Raises NewRefused if the folder has files, or cannot be written.
+    Raises NewProjectError if the folder has files, or cannot be written.
     """
     texts = files(strategy, cluster)
     try:
         if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise NewRefused(
+            raise NewProjectError(
                 f"{folder} is there already, and not empty. Give the name of a new folder."
             )
         folder.mkdir(parents=True, exist_ok=True)
         return [write_atomically(folder / name, text) for name, text in texts.items()]
     except OSError as error:
-        raise NewRefused(
+        raise NewProjectError(
             f"{folder} cannot be written: {error.strerror}. Give another folder."
         ) from None

@@ -77,7 +77,7 @@ def main() -> None:
         print(f"{args.saved}: {start} of {args.epochs * steps} steps are done", flush=True)
     for epoch in range(start // steps, args.epochs):
         sampler.set_epoch(epoch)
-        begun, batches, total = time.perf_counter(), iter(loader), torch.zeros((), device=device)
+        since, batches, total = time.perf_counter(), iter(loader), torch.zeros((), device=device)
         first = max(start, epoch * steps)
         for _ in range((first - epoch * steps) * args.accumulate):
             next(batches)  # trained before
@@ -101,9 +101,9 @@ def main() -> None:
                     print(f"told to stop: saved after {step + 1} steps", flush=True)
                 return
         dist.all_reduce(total)
-        done = (epoch + 1) * steps - first
-        mean = total.item() / ranks / done
-        rate = args.batch * done / (time.perf_counter() - begun)
+        count = (epoch + 1) * steps - first
+        mean = total.item() / ranks / count
+        rate = args.batch * count / (time.perf_counter() - since)
         checkpointer.save((epoch + 1) * steps)
         if rank == 0:
             print(f"epoch {epoch}: loss {mean:.4f}, {rate:,.0f} samples/s", flush=True)

@@ -29,9 +29,9 @@ def command(saved: Path, ranks: int, *options: str) -> dict:
 
 def train(saved: Path, ranks: int, *options: str) -> str:
     """Train to the end; what was printed."""
-    done = subprocess.run(**command(saved, ranks, *options), capture_output=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    run = subprocess.run(**command(saved, ranks, *options), capture_output=True, check=False)
+    assert run.returncode == 0, run.stderr
+    return run.stdout
 
 
 def weights(saved: Path) -> dict[str, torch.Tensor]:
@@ -43,11 +43,11 @@ def weights(saved: Path) -> dict[str, torch.Tensor]:
     return torch.load(newest, weights_only=True)["model"]
 
 
-def assert_same(found: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
-    assert found.keys() == expected.keys()
+def assert_same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
+    assert actual.keys() == expected.keys()
     for name, value in expected.items():
         torch.testing.assert_close(
-            found[name], value, atol=1e-4, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
+            actual[name], value, atol=1e-4, rtol=1e-4, msg=lambda text, name=name: f"{name}: {text}"
         )
 
 
@@ -69,12 +69,12 @@ def test_accumulation_changes_nothing(alone, tmp_path):
     assert_same(weights(tmp_path / "saved"), alone)
 
 
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGTERM])
-def test_an_interrupted_training_is_resumed_on_another_number_of_ranks(alone, sent, tmp_path):
+@pytest.mark.parametrize("stop", [signal.SIGKILL, signal.SIGTERM])
+def test_an_interrupted_training_is_resumed_on_another_number_of_ranks(alone, stop, tmp_path):
     """Killed, or told to stop, on two ranks after its first epoch; resumed on one."""
     start = command(tmp_path / "saved", 2)
     with subprocess.Popen(**start, stdout=subprocess.PIPE, start_new_session=True) as training:
         assert any(line.startswith("epoch 0") for line in training.stdout)
-        os.killpg(training.pid, sent)  # torchrun, and its ranks
+        os.killpg(training.pid, stop)  # torchrun, and its ranks
     assert re.search(r"[2-5]0 of 60 steps are done", train(tmp_path / "saved", 1))
     assert_same(weights(tmp_path / "saved"), alone)

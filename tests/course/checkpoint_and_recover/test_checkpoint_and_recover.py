@@ -28,7 +28,7 @@ OFTEN = pytest.mark.release("trainings that are killed")
 
 
 @cache
-def uninterrupted(ranks: int) -> TrainingResult:
+def uninterrupted_run(ranks: int) -> TrainingResult:
     return launch(checkpoint_and_recover.train, ranks=ranks, **RUN)[0]
 
 
@@ -52,13 +52,13 @@ def test_killed_at_any_moment_it_ends_the_same(seed, tmp_path, no_rank_left):  #
     for _ in range(10):
         moment, rank = chance.uniform(0, LONG), chance.randrange(ranks)
         try:
-            trained = launch(killed.killed_at, moment, rank, str(tmp_path), ranks=ranks, **RUN)
+            results = launch(killed.killed_at, moment, rank, str(tmp_path), ranks=ranks, **RUN)
             break
         except RankFailed as error:
             assert error.rank == rank
     else:
-        trained = launch(checkpoint_and_recover.train, ranks=ranks, saved=str(tmp_path), **RUN)
-    assert all(equal_in_every_bit(one, uninterrupted(ranks)) for one in trained)
+        results = launch(checkpoint_and_recover.train, ranks=ranks, saved=str(tmp_path), **RUN)
+    assert all(equal_in_every_bit(one, uninterrupted_run(ranks)) for one in results)
     assert len(files(tmp_path)) == MAX_SAVES, "no unfinished file is left"
 
 
@@ -68,11 +68,11 @@ def test_told_to_stop_all_ranks_save_after_the_same_step(ranks, sent, tmp_path):
     chance = random.Random(ranks + sent)
     moment, victim = chance.uniform(0, LONG / 2), chance.randrange(ranks)
     of_ranks = launch(killed.killed_at, moment, victim, str(tmp_path), sent, ranks=ranks, **RUN)
-    assert len({len(trained.losses) for trained in of_ranks}) == 1
+    assert len({len(results.losses) for results in of_ranks}) == 1
     saved = max(files(tmp_path))
     assert saved.startswith(f"step_{len(of_ranks[0].losses):06}_")
-    trained = launch(checkpoint_and_recover.train, ranks=ranks, saved=str(tmp_path), **RUN)
-    assert all(equal_in_every_bit(one, uninterrupted(ranks)) for one in trained)
+    results = launch(checkpoint_and_recover.train, ranks=ranks, saved=str(tmp_path), **RUN)
+    assert all(equal_in_every_bit(one, uninterrupted_run(ranks)) for one in results)
 
 
 def test_a_damaged_save_is_passed_over(tmp_path, capfd):
@@ -84,9 +84,9 @@ def test_a_damaged_save_is_passed_over(tmp_path, capfd):
     content[len(content) // 2] ^= 1
     newest.write_bytes(content)
     capfd.readouterr()
-    trained = launch(checkpoint_and_recover.train, **start)
+    results = launch(checkpoint_and_recover.train, **start)
     assert f"{newest} is damaged: taking the save before it" in capfd.readouterr().out
-    assert equal_in_every_bit(trained[1], uninterrupted(2))
+    assert equal_in_every_bit(results[1], uninterrupted_run(2))
     for path in tmp_path.glob("step_*"):
         path.write_bytes(path.read_bytes()[:1000])
     before = files(tmp_path)
@@ -121,7 +121,9 @@ def test_the_clock_may_jump(tmp_path):
     launch(killed.killed_at, LONG / 3, 1, str(tmp_path), signal.SIGTERM, ranks=2, **RUN)
     for date, path in zip((2**33, 1), sorted(tmp_path.glob("step_*")), strict=True):
         os.utime(path, (date, date))
-    assert equal_in_every_bit(launch(checkpoint_and_recover.train, **start)[0], uninterrupted(2))
+    assert equal_in_every_bit(
+        launch(checkpoint_and_recover.train, **start)[0], uninterrupted_run(2)
+    )
 
 
 def test_a_save_of_a_newer_version_is_refused(tmp_path):
@@ -138,8 +140,8 @@ def test_a_save_of_more_or_fewer_ranks_says_what_it_cannot_restore(ranks, tmp_pa
     launch(killed.saves_once, 1, str(tmp_path), ranks=2)
     capfd.readouterr()
     launch(checkpoint_and_recover.train, ranks=ranks, saved=str(tmp_path), **RUN)
-    said = capfd.readouterr().out
-    assert said.count(f"is of 2 ranks, not {ranks}: random numbers start anew") == 1
+    output = capfd.readouterr().out
+    assert output.count(f"is of 2 ranks, not {ranks}: random numbers start anew") == 1
 
 
 @pytest.mark.push("killed trainings")
@@ -151,8 +153,8 @@ def test_a_second_run_in_a_folder_is_refused_and_names_the_first(ranks, tmp_path
     )
     with first:
         assert first.stdout.readline() == b"holds it\n"
-        said = f"{tmp_path} is in use by process {first.pid} on .*: end that run, or take another"
-        with pytest.raises(RankFailed, match=said):
+        output = f"{tmp_path} is in use by process {first.pid} on .*: end that run, or take another"
+        with pytest.raises(RankFailed, match=output):
             launch(killed.without_patience, str(tmp_path), ranks=ranks, **RUN)
         first.kill()  # nobody cleans up, and the next run may start
     launch(killed.without_patience, str(tmp_path), ranks=ranks, **RUN)
@@ -166,8 +168,8 @@ def test_a_run_waits_for_the_end_of_one_that_is_being_killed(tmp_path, no_rank_l
     )
     with first:
         assert first.stdout.readline() == b"holds it\n"
-        trained = launch(checkpoint_and_recover.train, ranks=2, saved=str(tmp_path), **RUN)
-    assert equal_in_every_bit(trained[0], uninterrupted(2))
+        results = launch(checkpoint_and_recover.train, ranks=2, saved=str(tmp_path), **RUN)
+    assert equal_in_every_bit(results[0], uninterrupted_run(2))
 
 
 @pytest.mark.parametrize("why", ["a file", "read-only"])
@@ -190,11 +192,11 @@ def test_a_save_of_another_model_is_refused(tmp_path):
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no limit for the size of a file")
 def test_on_a_full_disk_it_trains_on_and_keeps_what_it_has(tmp_path, capfd):
-    trained = launch(killed.with_a_full_disk, 25, str(tmp_path), ranks=2, **RUN)
+    results = launch(killed.with_a_full_disk, 25, str(tmp_path), ranks=2, **RUN)
     assert [name[:11] for name in files(tmp_path)] == ["step_000023", "step_000024"]
-    said = capfd.readouterr().out
-    assert all(f"not saved after step {step}: " in said for step in range(25, STEPS + 1))
-    assert equal_in_every_bit(trained[0], uninterrupted(2))
+    output = capfd.readouterr().out
+    assert all(f"not saved after step {step}: " in output for step in range(25, STEPS + 1))
+    assert equal_in_every_bit(results[0], uninterrupted_run(2))
 
 
 @pytest.mark.push("torchrun starts again")
@@ -204,27 +206,27 @@ def test_ranks_whose_torchrun_was_killed_leave_the_folder_to_the_next(tmp_path, 
     start = [sys.executable, *TORCHRUN, *TRACED_TRAINING, "--pace", "0.3"]
     start += ["--saved", str(tmp_path), "--every", "5"]
     with subprocess.Popen(start, stdout=subprocess.PIPE, text=True) as torchrun:
-        assert any('"step": 7' in said for said in torchrun.stdout)
+        assert any('"step": 7' in output for output in torchrun.stdout)
         torchrun.kill()
-    trained = launch(checkpoint_and_recover.train, ranks=2, saved=str(tmp_path))
+    results = launch(checkpoint_and_recover.train, ranks=2, saved=str(tmp_path))
     expected = launch(checkpoint_and_recover.train, ranks=2)
-    assert equal_in_every_bit(trained[0], expected[0])
+    assert equal_in_every_bit(results[0], expected[0])
 
 
 @pytest.mark.push("torchrun starts again")
 def test_torchrun_starts_again_and_goes_on(tmp_path):
     """SIGKILL on rank 1: its agent ends the others, and starts all ranks again."""
     line = [*TORCHRUN, "--max-restarts", "3", *TRACED_TRAINING, "--accident", "rank-1-dies", "7"]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, *line, "--saved", str(tmp_path), "--every", "1"],
         capture_output=True,
         text=True,
         timeout=300,
         env=os.environ | {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"},
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     expected = launch(checkpoint_and_recover.train, ranks=2)[0]
-    assert expected.report(checkpoint_and_recover.EPOCHS) in done.stdout
+    assert expected.report(checkpoint_and_recover.EPOCHS) in result.stdout
     state = torch.load(tmp_path / max(files(tmp_path)), weights_only=True)
     assert state["losses"] == expected.losses
     assert all(torch.equal(value, expected.weights[n]) for n, value in state["model"].items())

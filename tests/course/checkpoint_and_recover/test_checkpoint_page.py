@@ -27,21 +27,21 @@ def recovery():
 
 def test_a_killed_training_without_saves_is_lost(no_rank_left):  # noqa: F811
     runs = killed_ranks.Runs(agent=False)
-    story = runs(None, None, victim=3)
-    assert [failure.rank for failure in story.failures] == [3] and story.trained is None
-    (attempt,) = story.attempts
+    outcome = runs(None, None, victim=3)
+    assert [failure.rank for failure in outcome.failures] == [3] and outcome.result is None
+    (attempt,) = outcome.attempts
     assert list(attempt.losses().index) == [*range(1, killed_ranks.KILL_AFTER_STEP + 1)]
     assert all(later > 0 for later in attempt.detection_ms())
-    assert "Rank 3 was killed after step 17" in killed_ranks.outcome_plot(story).alt
+    assert "Rank 3 was killed after step 17" in killed_ranks.outcome_plot(outcome).alt
 
 
 @pytest.mark.push("claims of the pages that take long")
 def test_the_agent_starts_again_and_ends_the_same(no_rank_left):  # noqa: F811
-    story = killed_ranks.Runs(agent=True)(None, None, victim=1, every=5)
-    first, second = (attempt.losses() for attempt in story.attempts)
+    outcome = killed_ranks.Runs(agent=True)(None, None, victim=1, every=5)
+    first, second = (attempt.losses() for attempt in outcome.attempts)
     assert list(second.index) == [*range(16, killed_ranks.STEPS + 1)]
     assert (first[[16, 17]] == second[[16, 17]]).all()
-    words = killed_ranks.outcome_plot(story).alt
+    words = killed_ranks.outcome_plot(outcome).alt
     assert "2 steps were computed again. The end is that of an uninterrupted run" in words
 
 
@@ -72,7 +72,7 @@ def test_a_button_kills_a_rank_of_the_run(recovery, no_rank_left):  # noqa: F811
 def test_ranks_notice_a_kill_whoever_did_it(tmp_path, by_hand):
     """The reader's kill is known here, that of an accident by a note of the rank itself."""
     attempt = killed_ranks.Attempt(tmp_path / "attempt")
-    attempt.killed = 10.0 if by_hand else 0.0
+    attempt.kill_time = 10.0 if by_hand else 0.0
     notes = {1: {"event": killed_ranks.ERROR, "time": 10.5}}
     if not by_hand:
         notes[2] = {"event": killed_ranks.KILLED, "time": 10.0}
@@ -86,11 +86,11 @@ def test_ranks_notice_a_kill_whoever_did_it(tmp_path, by_hand):
 @pytest.mark.push("claims of the pages that take long")
 def test_a_run_to_reach_into_can_be_stopped(recovery, no_rank_left):  # noqa: F811
     recovery.buttons[0].click()
-    begun = time.monotonic()
+    start_time = time.monotonic()
     assert wait_until(lambda: steps_so_far(recovery.run), 60)
     recovery.stop()
     recovery.wait()
-    assert time.monotonic() - begun < 60 and recovery.answer.error is not None
+    assert time.monotonic() - start_time < 60 and recovery.answer.error is not None
     recovery.controls["victim"].value = killed_ranks.NOBODY
     recovery.wait()
     assert recovery.answer.error is None and "was killed" not in recovery.answer.words
@@ -98,23 +98,25 @@ def test_a_run_to_reach_into_can_be_stopped(recovery, no_rank_left):  # noqa: F8
 
 @pytest.mark.push("claims of the pages that take long")
 def test_what_a_save_lacks_shows_where_the_page_says():
-    table = what_to_save.all_left_out().set_index("the save lacks")
+    table = what_to_save.omission_table().set_index("the save lacks")
     on_0, on_any, weights, evaluation, alike = (table[name] for name in table)
     assert {on_0[what_to_save.NOTHING], on_any[what_to_save.NOTHING]} == {what_to_save.NONE}
     assert {weights[what_to_save.NOTHING], evaluation[what_to_save.NOTHING]} == {what_to_save.EQUAL}
-    hidden = [name for name in what_to_save.LEFT_OUT[1:] if weights[name] == what_to_save.EQUAL]
+    hidden = [name for name in what_to_save.OMISSIONS[1:] if weights[name] == what_to_save.EQUAL]
     assert (
         hidden == [what_to_save.STATISTICS]
         and evaluation[what_to_save.STATISTICS] != what_to_save.EQUAL
     )
-    after = f"half batch {what_to_save.SAVED + 1}"  # the first one after the interruption
+    after = (
+        f"half batch {what_to_save.PARTS_BEFORE_SAVE + 1}"  # the first one after the interruption
+    )
     late = {
         what_to_save.OPTIMIZER,
         what_to_save.SCHEDULER,
         what_to_save.GRADIENTS,
         what_to_save.STATISTICS,
     }
-    assert {name for name in what_to_save.LEFT_OUT[1:] if on_any[name] != after} == late
+    assert {name for name in what_to_save.OMISSIONS[1:] if on_any[name] != after} == late
     assert on_any[what_to_save.RANDOM_0] == after != on_0[what_to_save.RANDOM_0]
     by_rank = {what_to_save.RANDOM, what_to_save.STATISTICS, what_to_save.GRADIENTS}
     assert {name for name in table.index if alike[name] == "no"} == by_rank
@@ -130,7 +132,7 @@ def test_a_renamed_save_is_never_torn():
 
 @pytest.mark.parametrize("who", [0, 3])
 def test_all_leave_after_the_same_step(who):
-    left = launch(graceful_stop.run_until_signal, who, graceful_stop.AGREED, ranks=4)
+    left = launch(graceful_stop.run_until_signal, who, graceful_stop.AGREEMENT, ranks=4)
     assert len({one.steps for one in left}) == 1 and left[0].steps < graceful_stop.STEPS
     assert [one.signalled for one in left] == [rank == who for rank in range(4)]
 
@@ -167,7 +169,7 @@ def test_the_page_is_right_about_its_examples():
 
 
 def test_published_failures_are_counts():
-    table = save_interval.published().set_index("training")
+    table = save_interval.published_failures().set_index("training")
     assert table.loc["Llama 3 405B", "one every"] == "3.1 h"
     assert table["GPU-hours for one"].tolist() == [51_000, 25_000]
 

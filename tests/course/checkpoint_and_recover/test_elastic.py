@@ -15,17 +15,17 @@ pytestmark = pytest.mark.push("hosts that come and go")
 
 
 def test_the_recorded_run_is_what_the_page_tells():
-    recorded = elastic.recorded_results()
-    said = elastic.attempts(recorded["lost and back"])
-    assert list(said["world_size"]) == [2, 2, 1, 2, 2]
-    assert list(said["torchelastic_restart_count"].iloc[2:]) == [1, 1, 0]
-    assert list(said["last"].iloc[:2]) == [elastic.LOST] * 2 and said["first"].iloc[2] == 11
-    assert list(said["first"].iloc[3:]) == [said["last"].iloc[2] + 1] * 2, "no step is lost"
-    clean = elastic.clean_restarts(recorded["restarts needed"])
+    results = elastic.read_results()
+    log = elastic.attempts(results["lost and back"])
+    assert list(log["world_size"]) == [2, 2, 1, 2, 2]
+    assert list(log["torchelastic_restart_count"].iloc[2:]) == [1, 1, 0]
+    assert list(log["last"].iloc[:2]) == [elastic.HOST_LOSS_STEP] * 2 and log["first"].iloc[2] == 11
+    assert list(log["first"].iloc[3:]) == [log["last"].iloc[2] + 1] * 2, "no step is lost"
+    clean = elastic.clean_restarts(results["restarts needed"])
     assert list(clean["failures"]) == [elastic.TRIES] * 2
     assert clean.loc["a new store for each", "1 restart"] == elastic.TRIES
     assert clean.loc["one store for all attempts", "1 restart"] < elastic.TRIES
-    assert "RendezvousConnectionError" in recorded["store lost"]["error"].item()
+    assert "RendezvousConnectionError" in results["store lost"]["error"].item()
 
 
 def test_a_restart_keeps_the_folder_alone(no_rank_left):  # noqa: F811
@@ -61,9 +61,9 @@ def test_another_number_of_ranks_goes_on_with_the_same_losses():
 def test_a_host_is_lost_and_comes_back(no_rank_left):  # noqa: F811
     runs = elastic.lose_a_host()
     assert [run.returncode for run in runs.values()] == [0, -9, 0]
-    said = elastic.attempts(elastic.events(runs))
-    assert list(said["world_size"]) == [2, 2, 1, 2, 2]
-    assert said["first"].iloc[-1] == said["last"].iloc[2] + 1
+    log = elastic.attempts(elastic.events(runs))
+    assert list(log["world_size"]) == [2, 2, 1, 2, 2]
+    assert log["first"].iloc[-1] == log["last"].iloc[2] + 1
 
 
 @pytest.mark.release("hosts that are lost and come back, and 20 restarts of torchrun")
@@ -83,15 +83,15 @@ if find_spec("torchft"):  # an optional package; a skip would fail where nothing
         running = []
 
         def start(replica: int) -> Path:
-            said = tmp_path / str(len(running))
+            log = tmp_path / str(len(running))
             line = [sys.executable, "tests/workers/with_torchft.py", "1000"]
-            with said.open("w") as out:
+            with log.open("w") as out:
                 running.append(
                     subprocess.Popen(
                         line, env=os.environ | own | {"REPLICA": str(replica)}, stdout=out
                     )
                 )
-            return said
+            return log
 
         try:
             first, second = start(0), start(1)

@@ -19,7 +19,7 @@ SIZES = {"width": 16, "depth": 1, "batch_size": 100}
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory):
+def checkpoints(tmp_path_factory):
     """For 1 to 4 ranks: a folder with the checkpoint after step 2, and the run of 4 steps."""
     runs = {}
     for ranks in (1, 2, 3, 4):
@@ -39,25 +39,27 @@ other_pairs = pytest.mark.release("checkpoints from and to other numbers of rank
     ("written_by", "read_by"),
     [*PAIRS, *(pytest.param(*pair, marks=other_pairs) for pair in OTHER_PAIRS)],
 )
-def test_another_number_of_ranks_goes_on_as_if_nothing_had_happened(saved, written_by, read_by):
+def test_another_number_of_ranks_goes_on_as_if_nothing_had_happened(
+    checkpoints, written_by, read_by
+):
     """Weights and AdamW's state to the last bit; the steps after that up to rounding."""
-    folder, run = saved[written_by]
+    folder, run = checkpoints[written_by]
     resumed = launch(sharded.train, 4, resume_from=folder, ranks=read_by, **SIZES)[0]
-    torch.testing.assert_close(resumed.initial, run.saved, rtol=0, atol=0)
+    torch.testing.assert_close(resumed.initial, run.checkpoint, rtol=0, atol=0)
     assert len(resumed.initial.moments) == 3 * len(resumed.initial.weights)
     assert {value.item() for key, value in resumed.initial.moments.items() if "step" in key} == {2}
     assert resumed.losses == pytest.approx(run.losses[2:], abs=5e-6)
     torch.testing.assert_close(resumed.final.weights, run.final.weights, rtol=0, atol=2e-5)
 
 
-def test_the_number_of_ranks_does_not_change_the_training(saved):
+def test_the_number_of_ranks_does_not_change_the_training(checkpoints):
     """And the loss falls, so that a checkpoint of nothing would show."""
-    losses = [run.losses for _, run in saved.values()]
+    losses = [run.losses for _, run in checkpoints.values()]
     assert all(one == pytest.approx(losses[0], abs=5e-6) for one in losses)
     assert torch.equal(
-        saved[4][1].initial.weights["position"], saved[1][1].initial.weights["position"]
+        checkpoints[4][1].initial.weights["position"], checkpoints[1][1].initial.weights["position"]
     )
-    first, last = saved[4][1].saved.weights, saved[4][1].final.weights
+    first, last = checkpoints[4][1].checkpoint.weights, checkpoints[4][1].final.weights
     assert all(not torch.equal(first[name], last[name]) for name in first)
 
 
@@ -73,8 +75,8 @@ def test_differences_are_the_largest_of_each_kind():
         sharded.furthest({"w": torch.ones(1)}, {"v": torch.ones(1)})
 
 
-def test_without_the_optimizer_state_the_steps_are_others(saved):
-    folder, run = saved[2]
+def test_without_the_optimizer_state_the_steps_are_others(checkpoints):
+    folder, run = checkpoints[2]
     losses = launch(sharded_states.without_the_optimizer, folder, 4, ranks=2, **SIZES)[0]
     assert losses[0] == pytest.approx(run.losses[2], abs=5e-6)
     assert abs(losses[1] - run.losses[3]) > 1e-4
@@ -128,8 +130,8 @@ def test_fewer_ranks_leave_the_files_of_others_behind(tmp_path):
     assert {place.relative_path for place in places} == {"__0_0.distcp", "__1_0.distcp"}
 
 
-def test_the_metadata_is_written_last(saved):
-    folder, _ = saved[4]
+def test_the_metadata_is_written_last(checkpoints):
+    folder, _ = checkpoints[4]
     times = {path.name: path.stat().st_mtime_ns for path in folder.iterdir()}
     assert times[".metadata"] == max(times.values())
 
@@ -141,8 +143,8 @@ def test_dcp_unpickles_what_it_reads(tmp_path):
     assert type(pickle.loads(metadata)).__name__ == "Metadata"
 
 
-def test_a_folder_without_metadata_is_refused(saved, tmp_path):
-    shutil.copytree(saved[2][0], tmp_path / "torn")
+def test_a_folder_without_metadata_is_refused(checkpoints, tmp_path):
+    shutil.copytree(checkpoints[2][0], tmp_path / "torn")
     (tmp_path / "torn" / ".metadata").unlink()
     with pytest.raises(FileNotFoundError):
         FileSystemReader(tmp_path / "torn").read_metadata()

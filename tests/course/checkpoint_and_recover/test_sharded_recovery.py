@@ -48,7 +48,7 @@ def project(tmp_path_factory) -> str:
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(project, tmp_path_factory):
+def uninterrupted_run(project, tmp_path_factory):
     """The state at the end, by the number of ranks."""
 
     @functools.cache
@@ -82,7 +82,7 @@ def names(saved: Path) -> list[str]:
 def test_killed_at_any_moment_it_ends_the_same(
     seed,
     project,
-    uninterrupted,
+    uninterrupted_run,
     tmp_path,
     no_rank_left,  # noqa: F811
 ):
@@ -99,11 +99,11 @@ def test_killed_at_any_moment_it_ends_the_same(
             assert error.rank == victim
     else:
         launch(killed_sharded.train, project, *RUN, str(saved), ranks=ranks, timeout=PATIENT)
-    assert_ended_the_same(saved, uninterrupted(ranks))
+    assert_ended_the_same(saved, uninterrupted_run(ranks))
 
 
 @pytest.mark.parametrize("seed", some(FEW_AGENTS, MANY_AGENTS))
-def test_killed_with_its_agent_it_ends_the_same(seed, project, uninterrupted, tmp_path):
+def test_killed_with_its_agent_it_ends_the_same(seed, project, uninterrupted_run, tmp_path):
     """SIGKILL to torchrun at any moment after the first save; its ranks train on, or end."""
     chance, saved = random.Random(seed), tmp_path / "saved"
     ranks = chance.choice((2, 4))
@@ -122,7 +122,7 @@ def test_killed_with_its_agent_it_ends_the_same(seed, project, uninterrupted, tm
                 rank.kill()
     assert not psutil.wait_procs(of_ranks, PATIENT)[1]
     subprocess.run(line, env=settings, timeout=PATIENT, check=True, **quiet)
-    assert_ended_the_same(saved, uninterrupted(ranks))
+    assert_ended_the_same(saved, uninterrupted_run(ranks))
 
 
 # Bad saves
@@ -136,7 +136,7 @@ def half(project, tmp_path) -> Path:
     return tmp_path / "saved"
 
 
-def cut(save: Path) -> None:
+def truncate(save: Path) -> None:
     shard = save / "__1_0.distcp"
     shard.write_bytes(shard.read_bytes()[:1000])
 
@@ -149,7 +149,7 @@ def flip(save: Path) -> None:
 
 
 DAMAGES = {
-    "a file that ends early": (cut, "__1_0.distcp"),
+    "a file that ends early": (truncate, "__1_0.distcp"),
     "one bit": (flip, "__0_0.distcp"),
     "no file of rank 1": (lambda save: (save / "__1_0.distcp").unlink(), "__1_0.distcp"),
     "no .metadata": (lambda save: (save / ".metadata").unlink(), ".metadata"),
@@ -163,34 +163,34 @@ def test_a_damaged_save_is_passed_over(damage, half, project, capfd):
     harm, named = DAMAGES[damage]
     harm(half / "step_000010")
     launch(killed_sharded.train, project, *RUN, str(half), ranks=2)
-    said = capfd.readouterr().out
-    assert f"{half}/step_000010 is damaged" in said and named in said
-    assert "9 of 20 steps are done" in said
+    output = capfd.readouterr().out
+    assert f"{half}/step_000010 is damaged" in output and named in output
+    assert "9 of 20 steps are done" in output
     assert names(half) == ["damaged_step_000010", "step_000019", "step_000020"]
 
 
 def test_without_any_whole_save_it_does_not_begin_again(half, project, capfd):
     for save in half.glob("step_*"):
-        cut(save)
+        truncate(save)
     with pytest.raises(RankFailed, match="no save is whole"):
         launch(killed_sharded.train, project, *RUN, str(half), ranks=2)
     assert names(half) == ["step_000009", "step_000010"]
 
 
 BLOCKS = "Block(width), Block(width), "
-OTHERS = {  # what stands in task.py instead
+OTHER_TASKS = {  # what stands in task.py instead
     "narrower": ("width: int = 64", "width: int = 32"),
     "fewer layers, which dcp.load alone would not notice": (BLOCKS, "Block(width), "),
     "more layers": (BLOCKS, f"Block(width), {BLOCKS}"),
 }
 
 
-@pytest.mark.parametrize("other", OTHERS)
+@pytest.mark.parametrize("other", OTHER_TASKS)
 def test_another_model_is_refused(other, half, project, tmp_path):
     folder = tmp_path / "other"
     shutil.copytree(project, folder)
     task = (folder / "task.py").read_text()
-    (folder / "task.py").write_text(task.replace(*OTHERS[other]))
+    (folder / "task.py").write_text(task.replace(*OTHER_TASKS[other]))
     assert (folder / "task.py").read_text() != task
     before = names(half)
     with pytest.raises(RankFailed, match="of another model or optimizer: take another folder"):
@@ -214,9 +214,9 @@ def test_on_a_full_disk_it_trains_on_and_keeps_what_it_has(tmp_path, project, ca
     saved = tmp_path / "saved"
     launch(killed_sharded.with_a_full_disk, 15, project, *RUN, str(saved), ranks=2)
     assert names(saved) == ["step_000013", "step_000014"]
-    said = capfd.readouterr().out
+    output = capfd.readouterr().out
     for step in range(15, STEPS + 1):
-        assert f"not saved after step {step}: rank 1: " in said and "File too large" in said
+        assert f"not saved after step {step}: rank 1: " in output and "File too large" in output
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="other rights")
@@ -226,13 +226,13 @@ def test_a_folder_that_becomes_read_only_keeps_what_it_has(project, capfd):
         saved = Path(folder, "saved")
         launch(killed_sharded.without_rights, 15, project, *RUN, str(saved), ranks=2)
         assert names(saved) == ["step_000013", "step_000014"]
-    said = capfd.readouterr().out
-    assert f"{saved}: not saved after step {STEPS}: " in said and "Permission denied" in said
+    output = capfd.readouterr().out
+    assert f"{saved}: not saved after step {STEPS}: " in output and "Permission denied" in output
 
 
 def test_a_second_run_in_the_folder_is_refused(project, tmp_path):
-    kept = lock(tmp_path / "saved")
+    lock_file = lock(tmp_path / "saved")
     with pytest.raises(RankFailed, match=r"is in use by process \d+ on "):
         launch(killed_sharded.without_patience, project, *RUN, str(tmp_path / "saved"), ranks=2)
-    kept.close()
+    lock_file.close()
     launch(killed_sharded.without_patience, project, *RUN, str(tmp_path / "saved"), ranks=2)

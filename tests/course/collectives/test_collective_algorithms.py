@@ -24,10 +24,10 @@ def test_every_rank_gets_the_sum(way, ranks):
 
 @pytest.mark.parametrize("way", algorithms.WAYS)
 def test_the_messages_are_those_of_the_rounds(way):
-    measured = launch(algorithms.all_reduce, way, 1, ranks=5)
-    assert [len(one.sent) for one in measured] == [ROUNDS[way]] * 5
+    timings = launch(algorithms.all_reduce, way, 1, ranks=5)
+    assert [len(one.receivers) for one in timings] == [ROUNDS[way]] * 5
     for number, messages in enumerate(algorithms.WAYS[way](5)):
-        sent = {(rank, other) for rank in range(5) for other in measured[rank].sent[number]}
+        sent = {(rank, other) for rank in range(5) for other in timings[rank].receivers[number]}
         assert sent == {(one.sender, one.receiver) for one in messages}
 
 
@@ -42,11 +42,11 @@ def test_the_formula_counts_rounds_and_bytes():
 
 
 def test_a_picture_to_play_with_has_each_message_in_words():
-    made = algorithms.play_all_reduce()
-    assert "ring: 6 rounds; the busiest rank sends 1.50 S" in made.answer.words
-    made.controls["way"].value = algorithms.STAR
-    made.wait()
-    assert "everyone to rank 0: 6 rounds; the busiest rank sends 3.00 S" in made.answer.words
-    assert "Round 3: 3 to 0. Round 4: 0 to 1." in made.answer.words
-    times = re.findall(r"([\d.]+) ms by the formula, ([\d.]+) ms measured", made.answer.words)
+    play = algorithms.play_all_reduce()
+    assert "ring: 6 rounds; the busiest rank sends 1.50 S" in play.answer.words
+    play.controls["way"].value = algorithms.STAR
+    play.wait()
+    assert "everyone to rank 0: 6 rounds; the busiest rank sends 3.00 S" in play.answer.words
+    assert "Round 3: 3 to 0. Round 4: 0 to 1." in play.answer.words
+    times = re.findall(r"([\d.]+) ms by the formula, ([\d.]+) ms measured", play.answer.words)
     assert len(times) == 3 and all(float(time) > 0 for pair in times for time in pair)

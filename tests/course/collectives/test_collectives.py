@@ -56,7 +56,7 @@ def test_a_number_knows_the_ranks_that_are_in_it():
 # The pictures
 
 
-def drawn_boxes(picture) -> list[FancyBboxPatch]:
+def boxes_of(picture) -> list[FancyBboxPatch]:
     return [box for box in picture.axes.patches if isinstance(box, FancyBboxPatch)]
 
 
@@ -75,7 +75,7 @@ def test_a_picture_shows_each_number_and_each_rank():
 def test_colours_follow_the_numbers():
     """A number from rank 1 has rank 1's colour, a sum is white, an unknown number grey."""
     picture = before_and_after.collectives_plot({"": [([1], [10, 11, 5]), ([10], [10, 11, 5])]})
-    fills = [box.get_facecolor() for box in drawn_boxes(picture)]
+    fills = [box.get_facecolor() for box in boxes_of(picture)]
     before, after = fills[:2], fills[2:]
     assert after[0] == before[1] != before[0]
     assert after[1] == (1, 1, 1, 1) and len(set(after[2][:3])) == 1 != after[2][0]
@@ -98,10 +98,10 @@ def test_stages_keep_the_colours_of_the_start():
     assert [one.tolist() for one in stages["after reduce_scatter"]] == [[n] for n in total]
     assert [torch.cat(one).tolist() for one in stages["after all_gather"]] == [total] * 4
     picture = before_and_after.stages_plot(stages)
-    drawn = drawn_boxes(picture)
-    assert len(drawn) == 16 + 4 + 16
-    assert {box.get_facecolor() for box in drawn[16:]} == {(1, 1, 1, 1)}
-    stripes = [box for box in picture.axes.patches if box not in drawn]
+    boxes = boxes_of(picture)
+    assert len(boxes) == 16 + 4 + 16
+    assert {box.get_facecolor() for box in boxes[16:]} == {(1, 1, 1, 1)}
+    stripes = [box for box in picture.axes.patches if box not in boxes]
     assert sum(isinstance(one, Rectangle) for one in stripes) == 16 + 4 * 20
     assert "after reduce_scatter: rank 0 1111; rank 1 2222" in picture.alt
 
@@ -114,9 +114,9 @@ def test_the_program_under_torchrun_shows_what_each_collective_does():
     """All of them, a line a rank, in the order of the page: what each rank holds after the call."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone"]
     command += ["--nproc-per-node", "3", every_call.__file__]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr
-    lines = [" ".join(line.split()) for line in done.stdout.splitlines()]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert result.returncode == 0, result.stderr
+    lines = [" ".join(line.split()) for line in result.stdout.splitlines()]
     after = {
         "broadcast": ["1 2 3"] * 3,
         "scatter": ["1", "2", "3"],

@@ -47,7 +47,7 @@ def test_the_frames_go_from_own_numbers_to_the_sum(ranks):
     total = [n * place for n in range(1, ranks + 1)]
     assert len(frames) == 1 + 2 * (ranks - 1)
     for number, frame in enumerate(frames[1:]):
-        assert frame.sent == [(rank - number) % ranks for rank in range(ranks)]
+        assert frame.pieces == [(rank - number) % ranks for rank in range(ranks)]
     assert frames[-1].rows == [total] * ranks
     for rank, row in enumerate(frames[ranks - 1].rows):
         piece = (rank + 1) % ranks
@@ -146,7 +146,7 @@ def test_the_bus_bandwidth_has_the_factors_of_nccl_tests():
 
 def test_many_small_all_reduces_take_longer_than_one():
     """By the line and in fact: 256 latencies instead of one."""
-    by_line, measured = message_times.many_and_one(message_times.fit(timings()), pieces=256)
+    by_line, measured = message_times.slowdown_by_pieces(message_times.fit(timings()), pieces=256)
     assert by_line == round(256 * (1e-4 + 4096e-9) / (1e-4 + 2**20 * 1e-9))
     assert measured > 3
 
@@ -167,9 +167,9 @@ def test_work_hides_an_all_reduce_on_a_slow_network():
     ways = overlap.both_ways()
     for rank in (0, 1):
         (waits_first, wait, _), (works_next, *_) = ways["in line"][rank]
-        (works_first, *_), (waits_next, begun, ended) = ways["overlapped"][rank]
+        (works_first, *_), (waits_next, wait_start, wait_end) = ways["overlapped"][rank]
         assert (waits_first, works_next) == ("waits", "works") == (waits_next, works_first)
-        assert ended - begun < ways["in line"][rank][0][2] - wait
+        assert wait_end - wait_start < ways["in line"][rank][0][2] - wait
     assert "in line: rank 0: waits from" in overlap.overlap_plot(ways).alt
 
 
@@ -195,8 +195,8 @@ def test_the_picture_says_so_if_communication_seems_to_save_time(ddp, disturbed)
     rows = [("memory", "no communication", 1, 1.0), ("memory", "DDP", 1, ddp)]
     times = pd.DataFrame(rows, columns=["network", "rung", "round", "seconds"])
     picture = ladder.ladder_plot(times)
-    assert (picture.figure.get_suptitle() == ladder.DISTURBED) is disturbed
-    assert picture.alt.endswith(ladder.DISTURBED) is disturbed
+    assert (picture.figure.get_suptitle() == ladder.NOISE_WARNING) is disturbed
+    assert picture.alt.endswith(ladder.NOISE_WARNING) is disturbed
 
 
 def test_before_wait_the_sum_is_not_finished():

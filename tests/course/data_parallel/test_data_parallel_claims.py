@@ -50,12 +50,12 @@ def test_pieces_of_one_length_hide_a_mean_of_means(digits, rows, hidden):
 def test_after_a_step_the_copies_are_gone(digits, monkeypatch):
     copies = []
 
-    def watched(model, devices, replicate=data_parallel.replicate):
+    def replicate_and_record(model, devices, replicate=data_parallel.replicate):
         replicas = replicate(model, devices)
         copies.extend(map(weakref.ref, replicas[1:]))
         return replicas
 
-    monkeypatch.setattr(data_parallel, "replicate", watched)
+    monkeypatch.setattr(data_parallel, "replicate", replicate_and_record)
     data_parallel.forward_and_backward(DigitsMLP(), digits.images[:8], digits.labels[:8], FOUR)
     assert len(copies) == 3
     assert [copy() for copy in copies] == [None] * 3

@@ -15,7 +15,7 @@ THIRDS = [3, 3, 3, 1]
 
 @pytest.mark.parametrize(("rows", "sizes"), [(10, THIRDS), (5, [2, 2, 1])])
 def test_one_step_has_the_loss_of_one_process(rows, sizes):
-    step = one_step.one_step(rows=rows, devices=4)
+    step = one_step.run_step(rows=rows, devices=4)
     assert step.sizes == sizes
     assert step.loss == pytest.approx(step.loss_alone, abs=1e-5)
     assert sum(step.shares) == pytest.approx(step.loss, abs=1e-5)
@@ -94,21 +94,21 @@ def test_the_price_is_what_only_the_main_thread_does():
 
 
 def test_a_played_step_has_a_lane_for_each_thread_and_one_for_one_process():
-    made = timeline.play_a_step()
+    play = timeline.play_step()
     for name, value in {"width": 64, "batch": 16, "devices": 3}.items():
-        made.controls[name].value = value
-    made.wait()
-    assert made.answer.error is None and "thread 2: compute" in made.answer.words
-    assert "thread 3" not in made.answer.words and "one process: compute" in made.answer.words
+        play.controls[name].value = value
+    play.wait()
+    assert play.answer.error is None and "thread 2: compute" in play.answer.words
+    assert "thread 3" not in play.answer.words and "one process: compute" in play.answer.words
 
 
 def test_each_job_is_timed_with_one_thread_and_with_two(monkeypatch):
     monkeypatch.setattr(gil, "JOBS", (gil.many_small_products,))
     cores = torch.get_num_threads()
-    table = gil.two_threads_against_one(rounds=1)
+    table = gil.compare_thread_counts(rounds=1)
     assert torch.get_num_threads() == cores
     job = table.loc["many small products"]
     assert job["ratio"] == pytest.approx(job["2 threads"] / job["1 thread"])
-    picture = gil.two_threads(table)
+    picture = gil.two_threads_plot(table)
     assert f"many small products {figures.number(job['ratio'])}" in picture.alt
     assert len(picture.axes.patches) == 1

@@ -74,7 +74,7 @@ def test_the_first_picture_shows_rows_buckets_and_means(steps):
 
 
 def test_what_three_steps_send_line_by_line():
-    sent = messages.sent_by_rank_0(messages.three_steps)
+    sent = messages.messages_of_rank_0(messages.three_steps)
     by_line = sent.groupby("line", sort=False)["op"].agg(list)
     assert by_line["ddp = DistributedDataParallel(model)"] == ["all_gather"] + ["broadcast"] * 2
     assert by_line["scores = ddp(images)"] == ["broadcast"] * 2
@@ -108,9 +108,9 @@ def backward() -> hooks.Backward:
 def test_the_first_bucket_has_the_last_layers_and_leaves_before_the_last_gradient(backward):
     inside = [one.name for one in backward.ready if one.bucket == 0]
     assert {name.rpartition(".")[0] for name in inside} == {"output", "hidden.7", "hidden.6"}
-    assert backward.sent[0].start < backward.last_gradient
-    assert [one.size >= hooks.CAP * 2**20 for one in backward.sent] == [True] * 3 + [False]
-    assert sum(one.size for one in backward.sent) == sum(one.size for one in backward.ready)
+    assert backward.buckets[0].start < backward.last_gradient
+    assert [one.size >= hooks.CAP * 2**20 for one in backward.buckets] == [True] * 3 + [False]
+    assert sum(one.size for one in backward.buckets) == sum(one.size for one in backward.ready)
 
 
 def test_the_picture_of_buckets_marks_the_last_gradient(backward):
@@ -119,7 +119,7 @@ def test_the_picture_of_buckets_marks_the_last_gradient(backward):
     assert named <= set(words(picture))
     assert f"is exposed, {figures.number(backward.end - backward.last_gradient)} ms" in picture.alt
     assert [bar[0].get_width() for bar in picture.axes.containers] == pytest.approx(
-        [one.end - one.start for one in backward.sent]
+        [one.end - one.start for one in backward.buckets]
     )
     assert f"ready at {backward.last_gradient:.1f}" in picture.alt
 
@@ -131,7 +131,7 @@ def test_the_picture_of_buckets_marks_the_last_gradient(backward):
 def test_any_rank_can_be_the_one_that_all_wait_for(who):
     times = [
         straggler.milliseconds_by_part(one)
-        for one in launch(straggler.timed_steps, "step", who, ranks=3)
+        for one in launch(straggler.run_steps, "step", who, ranks=3)
     ]
     for rank, spent in enumerate(times):
         if rank == who:
@@ -142,7 +142,7 @@ def test_any_rank_can_be_the_one_that_all_wait_for(who):
 
 def test_a_late_constructor_is_waited_for_in_the_constructor():
     spent = straggler.milliseconds_by_part(
-        launch(straggler.timed_steps, late="constructor", ranks=2)[0]
+        launch(straggler.run_steps, late="constructor", ranks=2)[0]
     )
     assert max(spent, key=spent.get) == "constructor"
 
@@ -158,17 +158,17 @@ def test_the_timeline_has_a_lane_for_each_rank():
 
 @pytest.mark.push("claims of the pages that take long")
 def test_pages_controls_change_the_buckets_and_the_straggler():
-    made = hooks.play_buckets()
-    made.controls["cap"].value = 25
-    made.wait()
-    assert "bucket 0 (output, hidden 0 to 7)" in made.answer.words
-    made = straggler.play_straggler()
+    play = hooks.play_buckets()
+    play.controls["cap"].value = 25
+    play.wait()
+    assert "bucket 0 (output, hidden 0 to 7)" in play.answer.words
+    play = straggler.play_straggler()
     for name, value in {"who": 2, "late": "backward", "by": 100}.items():
-        made.controls[name].value = value
-    made.wait()
-    assert "Rank 2 is late in backward. rank 0: " in made.answer.words
-    lost = re.search(r"rank 0: (\d+) of \d+ ms in (\w+)\.", made.answer.words)
-    assert int(lost[1]) > 300 and lost[2] == "backward"
+        play.controls[name].value = value
+    play.wait()
+    assert "Rank 2 is late in backward. rank 0: " in play.answer.words
+    match = re.search(r"rank 0: (\d+) of \d+ ms in (\w+)\.", play.answer.words)
+    assert int(match[1]) > 300 and match[2] == "backward"
 
 
 # Memory, and who writes
@@ -290,24 +290,24 @@ def test_the_calculator_says_what_the_page_says():
     assert slow.at[8, "hidden by backward"] < 1
     assert fast.loc[8].round(1).tolist() == [3.7, 5.4]
     assert fast.max(axis=None) < 6.1 < 100 / (2 * 4 * 25.6 / 12.5)  # the ceiling, C / (2 S / B)
-    made = break_even_batch.play_calculator()
-    assert "2 S / B is 164 ms: without overlap DDP does not pay" in made.answer.words
-    made.controls["link"].value = "NVLink 4"
-    made.wait()
-    assert made.answer.words.endswith("DDP pays.")
+    play = break_even_batch.play_calculator()
+    assert "2 S / B is 164 ms: without overlap DDP does not pay" in play.answer.words
+    play.controls["link"].value = "NVLink 4"
+    play.wait()
+    assert play.answer.words.endswith("DDP pays.")
 
 
 @pytest.mark.push("claims of the pages that take long")
 def test_a_batch_of_64_trains_as_one_process_however_it_is_made():
-    made = batch_size.play_batch()
+    play = batch_size.play_batch()
     for ranks, micro_batches, rows in ((1, 4, 16), (2, 1, 32), (4, 1, 16)):
         choice = {"ranks": ranks, "micro_batches": micro_batches, "rows": rows, "rate": "lr "}
         losses = launch(batch_size.losses_with_accumulation, **choice, optimizer="SGD")
         assert losses[0] == pytest.approx(batch_size.first_training("SGD"), abs=1e-4)
-    assert "32 · 8 · 2 = 512 rows a step, 4 steps an epoch" in made.answer.words
-    made.controls["micro_batches"].value = 1
-    made.wait()
-    assert "32 · 1 · 2 = 64 rows a step, 29 steps an epoch" in made.answer.words
+    assert "32 · 8 · 2 = 512 rows a step, 4 steps an epoch" in play.answer.words
+    play.controls["micro_batches"].value = 1
+    play.wait()
+    assert "32 · 1 · 2 = 64 rows a step, 29 steps an epoch" in play.answer.words
 
 
 @pytest.mark.parametrize("optimizer", batch_size.RATES)
@@ -341,7 +341,7 @@ def test_the_numbers_are_measured_for_each_number_of_rows():
 
 
 def test_the_published_figures_scale_as_the_page_says():
-    found = break_even_batch.published()
+    found = break_even_batch.published_speeds()
     of_eight = found[found["GPUs"].str.startswith("8")].set_index("precision")["scaling"]
     assert list(of_eight.drop("16 bits")) == ["0.97", "0.97"]
     assert list(of_eight["16 bits"]) == ["0.87", "0.84"]
@@ -356,23 +356,23 @@ def test_the_published_figures_scale_as_the_page_says():
 
 
 @pytest.fixture(scope="module")
-def recorded() -> pd.DataFrame:
+def timings() -> pd.DataFrame:
     """Median seconds of each size and candidate, recorded by `make benchmark`."""
-    table = summary(step_times.recorded_timings(), "one process, 1 thread")
+    table = summary(step_times.read_timings(), "one process, 1 thread")
     return table.set_index(["width", "batch", "candidate"])
 
 
 DP, DDP = "DataParallel, 2 replicas (stand-in: CPU threads)", "DDP, 2 ranks"
 
 
-def test_the_recorded_milliseconds_are_those_that_the_page_names(recorded):
-    ms = (recorded["median"] * 1e3).map("{:.1f}".format)
+def test_the_recorded_milliseconds_are_those_that_the_page_names(timings):
+    ms = (timings["median"] * 1e3).map("{:.1f}".format)
     assert ms[64, 64, "one process, 1 thread"] == "2.4"
     assert "takes 2.4 ms" in prose("02_further_does_it_pay")
 
 
 def test_the_recorded_speed_ups_are_those_that_the_pages_name():
-    table = speed_up(step_times.recorded_timings(), "one process, 1 thread")
+    table = speed_up(step_times.read_timings(), "one process, 1 thread")
     of_ddp = table[table["candidate"] == DDP].set_index(["width", "batch"])["median"]
     assert [f"{one:.2f}" for one in of_ddp[1024]] == ["1.13", "1.73"]
     assert (of_ddp.drop(1024) < 1).all()
@@ -385,14 +385,14 @@ def test_the_recorded_speed_ups_are_those_that_the_pages_name():
         assert [one for one in said if one not in prose(stem)] == []
 
 
-def test_one_process_is_the_fastest_of_every_recorded_size(recorded):
-    fastest = recorded.groupby(["width", "batch"], sort=False)["median"].idxmin()
+def test_one_process_is_the_fastest_of_every_recorded_size(timings):
+    fastest = timings.groupby(["width", "batch"], sort=False)["median"].idxmin()
     threads = [name for _, _, name in fastest]
     assert threads == ["one process, 1 thread"] + ["one process, 2 threads"] * 3
 
 
 def test_the_recorded_parts_are_those_that_the_page_names():
-    parts = step_times.recorded_timings("dp_and_ddp_breakdown").query("width == 64")
+    parts = step_times.read_timings("dp_and_ddp_breakdown").query("width == 64")
     ms = (parts.set_index(["candidate", "part"])["seconds"] * 1e3).map("{:.1f}".format)
     text = prose("02_further_does_it_pay")
     assert f"waits {ms[DDP, 'all-reduce not hidden']} ms" in text
@@ -400,8 +400,8 @@ def test_the_recorded_parts_are_those_that_the_page_names():
     assert "DDP, 2 ranks: compute 2.16" in step_times.breakdown_bars(parts).alt
 
 
-def test_only_the_largest_size_computes_much_for_each_megabyte_of_gradients(recorded):
-    alone = recorded.xs("one process, 1 thread", level="candidate")["median"]
+def test_only_the_largest_size_computes_much_for_each_megabyte_of_gradients(timings):
+    alone = timings.xs("one process, 1 thread", level="candidate")["median"]
     models = {(one.width, one.batch): DigitsMLP(one.width, one.depth) for one in step_times.SIZES}
     megabytes = {
         size: sum(p.numel() for p in model.parameters()) * 4 / 1e6 for size, model in models.items()

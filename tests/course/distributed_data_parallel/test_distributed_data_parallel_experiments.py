@@ -138,13 +138,13 @@ def test_the_chapters_own_steps_are_timed(monkeypatch):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     calls = []
 
-    def counted(function, *args):
+    def count_calls(function, *args):
         calls.append(len(args[1]))
         return function(*args)
 
     for chapter in (single_process, data_parallel):
         monkeypatch.setattr(
-            chapter, "forward_and_backward", partial(counted, chapter.forward_and_backward)
+            chapter, "forward_and_backward", partial(count_calls, chapter.forward_and_backward)
         )
     ((small, large),) = [of_chapter_01.one_process(SMALL, 0.0)]
     assert calls == [16] * 4 + [2000] * 4  # two to warm up, two timed
@@ -167,7 +167,7 @@ def test_the_clocks_are_taken_off_again(monkeypatch):
 
 def test_a_run_is_recorded_and_read_back(tmp_path):
     path = of_chapter_02.record_timings(FRAME, "mine", tmp_path / "new")
-    pd.testing.assert_frame_equal(of_chapter_02.recorded_timings("mine", path.parent), FRAME)
+    pd.testing.assert_frame_equal(of_chapter_02.read_timings("mine", path.parent), FRAME)
     assert [file.name for file in path.parent.iterdir()] == ["mine.csv"]
 
 

@@ -39,7 +39,7 @@ def since(argument: str):
     return pytest.mark.skipif(argument not in ARGUMENTS, reason=f"this torch has no {argument}")
 
 
-def sent(worker, ranks: int = 2, **arguments) -> pd.DataFrame:
+def messages_of(worker, ranks: int = 2, **arguments) -> pd.DataFrame:
     """Rank 0's messages, without the barrier at the end."""
     wire = record_collectives(worker, ranks=ranks, **arguments)
     return wire[(wire["rank"] == 0) & (wire["op"] != "barrier")]
@@ -58,31 +58,31 @@ def on_line(wire: pd.DataFrame, comment: str) -> list[tuple[str, int]]:
 
 
 @pytest.fixture(scope="module")
-def watched() -> list[list[Backward]]:
+def backward_passes() -> list[list[Backward]]:
     """Three backward passes on two ranks, in buckets of 1 MiB."""
-    return hooks.recorded_backward(ranks=2, steps=3, bucket_cap_mb=1)
+    return hooks.record_backward_passes(ranks=2, steps=3, bucket_cap_mb=1)
 
 
-def test_gradients_come_backwards_and_buckets_are_rebuilt_once(watched):
-    for steps in watched:
+def test_gradients_come_backwards_and_buckets_are_rebuilt_once(backward_passes):
+    for steps in backward_passes:
         names = [name for name, _ in DigitsMLP(hooks.WIDTH, hooks.DEPTH).named_parameters()]
         for backward in steps[1:]:
             assert [one.name for one in backward.ready] == names[::-1]
-        assert [len(backward.sent) for backward in steps] == [1, 3, 3]
-    table = hooks.order_table(watched[0])
+        assert [len(backward.buckets) for backward in steps] == [1, 3, 3]
+    table = hooks.order_table(backward_passes[0])
     assert list(table["bucket in step 1"]) == [0] * 8
     assert list(table["bucket since step 2"]) == [2, 2, 1, 1, 0, 0, 0, 0]
     in_bucket_0 = table.loc[table["bucket since step 2"] == 0, "bytes"]
     assert in_bucket_0.str.replace(",", "").astype(int).sum() == 1_071_144
 
 
-def test_a_bucket_leaves_with_its_last_gradient_and_before_later_ones(watched):
-    for steps in watched:
+def test_a_bucket_leaves_with_its_last_gradient_and_before_later_ones(backward_passes):
+    for steps in backward_passes:
         backward = steps[-1]
-        for bucket, sent in enumerate(backward.sent):
+        for bucket, messages_of in enumerate(backward.buckets):
             own = [one.at for one in backward.ready if one.bucket == bucket]
-            assert max(own) <= sent.start <= sent.end
-        assert backward.sent[0].start < backward.last_gradient <= backward.end
+            assert max(own) <= messages_of.start <= messages_of.end
+        assert backward.buckets[0].start < backward.last_gradient <= backward.end
 
 
 def test_a_hook_on_a_parameter_sees_the_gradient_before_it_is_averaged():
@@ -105,19 +105,19 @@ def sent_by_call() -> dict[str, dict[str, list[str]]]:
 
 
 def test_without_buffers_only_the_second_of_five_forwards_sends(sent_by_call):
-    sent = sent_by_call["no buffers"]
-    forwards = [call for call in sent if call.startswith(("forward", "evaluation"))]
-    assert [call for call in forwards if sent[call]] == ["forward 2"] and len(forwards) == 5
-    assert sent["forward 2"] == [ORDER, ORDER]
-    assert sent["constructor"] == [SHAPES, SHAPES, STATE]
-    assert [sent[f"backward {n}"] for n in (1, 2, 3)] == [[GRADIENTS]] * 3
+    messages_of = sent_by_call["no buffers"]
+    forwards = [call for call in messages_of if call.startswith(("forward", "evaluation"))]
+    assert [call for call in forwards if messages_of[call]] == ["forward 2"] and len(forwards) == 5
+    assert messages_of["forward 2"] == [ORDER, ORDER]
+    assert messages_of["constructor"] == [SHAPES, SHAPES, STATE]
+    assert [messages_of[f"backward {n}"] for n in (1, 2, 3)] == [[GRADIENTS]] * 3
 
 
 def test_buffers_are_sent_before_a_forward_that_follows_one_with_gradients(sent_by_call):
-    sent = sent_by_call["with BatchNorm"]
-    with_buffers = [call for call, kinds in sent.items() if BUFFERS in kinds]
+    messages_of = sent_by_call["with BatchNorm"]
+    with_buffers = [call for call, kinds in messages_of.items() if BUFFERS in kinds]
     assert with_buffers == ["forward 1", "forward 2", "forward 3", "evaluation 1"]
-    assert sent["evaluation 2"] == []
+    assert messages_of["evaluation 2"] == []
 
 
 def test_settings_of_the_table_show_on_the_wire_as_the_page_says():
@@ -132,8 +132,8 @@ def test_settings_of_the_table_show_on_the_wire_as_the_page_says():
 
 def test_the_picture_of_messages_says_what_it_shows():
     calls = ["constructor", "forward 1"]
-    sent = {"no buffers": [[Message(STATE, 1000)], []]}
-    picture = messages.boxes(sent, calls)
+    messages_of = {"no buffers": [[Message(STATE, 1000)], []]}
+    picture = messages.boxes(messages_of, calls)
     assert "constructor: parameters and buffers, 1,000 bytes" in picture.alt
     assert "Nothing is sent in forward 1" in picture.alt
     assert [text.get_text() for text in picture.axes.texts] == ["1,000 B"]
@@ -200,13 +200,13 @@ def test_buffers_are_sent_at_the_start_and_before_each_forward(defaults):
 
 @since("broadcast_buffers")
 def test_broadcast_buffers_leaves_them_alone_at_the_start_too():
-    wire = sent(workers.two_steps, broadcast_buffers=False)
+    wire = messages_of(workers.two_steps, broadcast_buffers=False)
     assert BUFFER_MESSAGES[1] not in on_line(wire, "constructor") + on_line(wire, "forward")
 
 
 @since("forward_sync_buffers")
 def test_forward_sync_buffers_sends_them_at_the_start():
-    wire = sent(workers.two_steps, forward_sync_buffers=False)
+    wire = messages_of(workers.two_steps, forward_sync_buffers=False)
     assert on_line(wire, "constructor")[-1] == BUFFER_MESSAGES[1]
     assert BUFFER_MESSAGES[1] not in on_line(wire, "forward")
 
@@ -222,7 +222,7 @@ def test_a_mesh_is_a_group():
 
 
 def test_a_bucket_is_full_at_25_mib_and_the_first_at_1():
-    wire = sent(workers.large_model)
+    wire = messages_of(workers.large_model)
     sizes = [size / MIB for size in wire.loc[wire["op"] == "all_reduce", "bytes"]]
     assert sizes == [30, 1, 25, 4]  # the first step: one bucket with everything
 
@@ -230,7 +230,7 @@ def test_a_bucket_is_full_at_25_mib_and_the_first_at_1():
 @since("bucket_cap_mb_list")
 def test_a_list_of_limits_holds_from_the_first_step_on():
     limits = [32 / MIB, 1.0]
-    wire = sent(workers.two_steps, bucket_cap_mb_list=limits)
+    wire = messages_of(workers.two_steps, bucket_cap_mb_list=limits)
     sizes = [size for op, size in on_line(wire, "backward") if op == "all_reduce"]
     whole = 4 * (4 * 8 + 8 + 8 + 8 + 8 * 2 + 2)
     assert len(sizes) == 4 and sum(sizes[:2]) == sum(sizes[2:]) == whole
@@ -238,7 +238,7 @@ def test_a_list_of_limits_holds_from_the_first_step_on():
 
 @since("delay_all_reduce_named_params")
 def test_delayed_parameters_travel_apart():
-    wire = sent(workers.delayed)
+    wire = messages_of(workers.delayed)
     whole, apart = 4 * (4 * 8 + 8 + 8 * 2 + 2), 4 * 8 * 2
     assert list(wire.loc[wire["op"] == "all_reduce", "bytes"]) == [apart, whole - apart]
 
@@ -268,7 +268,7 @@ def test_what_a_cpu_refuses(kind, words):
 
 
 def test_buffers_are_sent_if_the_forward_before_was_one_with_gradients():
-    wire = sent(workers.evaluations)
+    wire = messages_of(workers.evaluations)
     counts = {
         when: len([row for row in on_line(wire, when) if row == ("broadcast", 8)])
         for when in ("first evaluation", "second evaluation")

@@ -47,14 +47,14 @@ def test_spawn_returns_nothing_or_a_context_to_join():
 
 def test_torchrun_keeps_hold_of_the_port():
     """The ranks use the store of torchrun itself, which has the port from the start."""
-    done = torchrun("--standalone", "--nproc-per-node", "1", workers.__file__)
-    assert done.stdout == "True\n", done.stderr
+    result = torchrun("--standalone", "--nproc-per-node", "1", workers.__file__)
+    assert result.stdout == "True\n", result.stderr
 
 
 def test_a_port_that_is_taken_is_refused():
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        done = torchrun("--master-port", str(taken.getsockname()[1]), print_environment.__file__)
-    assert done.returncode != 0 and "EADDRINUSE" in done.stderr
+        result = torchrun("--master-port", str(taken.getsockname()[1]), print_environment.__file__)
+    assert result.returncode != 0 and "EADDRINUSE" in result.stderr
 
 
 def on_two_hosts(*lines: list[str]) -> list[list[dict]]:
@@ -140,9 +140,9 @@ def test_without_a_launcher_there_is_no_rank(monkeypatch):
 
 
 def test_launch_starts_the_worker_and_its_report_comes_back():
-    start = launchers._timed("launch", launchers.by_launch)
+    start = launchers._time_launch("launch", launchers.by_launch)
     assert start.accuracy > 0.2  # 0.1 is guessing
-    assert all(0 < began < ended < start.seconds for began, ended in start.trained)
+    assert all(0 < began < ended < start.seconds for began, ended in start.training_times)
 
 
 def test_starts_are_told_in_a_table_and_a_picture():

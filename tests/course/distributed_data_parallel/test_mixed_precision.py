@@ -77,7 +77,7 @@ def test_a_scale_with_bfloat16_does_no_harm():
 def test_the_scale_falls_below_one_if_every_step_overflows(monkeypatch):
     monkeypatch.setattr(loss_scaling, "deep_sigmoids", workers.never_finite)
     run = loss_scaling.train(torch.float16, scaled=True, steps=20)
-    assert run.scales[-1] < 1 and run.skipped == list(range(20))
+    assert run.scales[-1] < 1 and run.skipped_steps == list(range(20))
     assert "Skipped: steps 0, 1, 2" in loss_scaling.scales(run).alt
 
 
@@ -112,14 +112,14 @@ def test_flags_are_read_where_the_system_lists_them(tmp_path):
     assert "does not list" in half_precision_speed.flags(tmp_path / "none")
 
 
-@pytest.mark.parametrize("name", one_gpu.SHOWN)
+@pytest.mark.parametrize("name", one_gpu.PAGE_COLUMNS)
 def test_a_page_shows_what_a_gpu_recorded(name, tmp_path):
     """A table, a sentence before the first one, and one for a table of an older version."""
     assert "No GPU has been measured yet" in one_gpu.recorded_gpu_table(name, tmp_path)
     row = dict.fromkeys(one_gpu.COLUMNS[name], 1.0)
     one_gpu.record(name, [row], "a GPU", tmp_path)
     shown = one_gpu.recorded_gpu_table(name, tmp_path)
-    assert list(shown) == ["machine", *one_gpu.SHOWN[name]] and len(shown) == 1
-    first = one_gpu.SHOWN[name][0]
+    assert list(shown) == ["machine", *one_gpu.PAGE_COLUMNS[name]] and len(shown) == 1
+    first = one_gpu.PAGE_COLUMNS[name][0]
     pd.DataFrame({"machine": ["a GPU"]}).to_csv(tmp_path / f"{name}.csv")
     assert f"has no column {first}" in one_gpu.recorded_gpu_table(name, tmp_path)

@@ -9,9 +9,9 @@ from ddp_workbook import launch, show_code
 from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.chapters.fully_sharded_by_hand import Unit, shard
 from ddp_workbook.experiments.fully_sharded import by_hand, memory, step
-from ddp_workbook.experiments.fully_sharded.memory import AS_ONE, BY_BLOCK, BY_HAND, DDP, RING
+from ddp_workbook.experiments.fully_sharded.memory import BY_BLOCK, BY_HAND, DDP, ONE_UNIT, RING
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
-from ddp_workbook.experiments.fully_sharded.step import FULL, moments_of_a_step
+from ddp_workbook.experiments.fully_sharded.step import FULL, record_moments
 from manyranks.errors import WorkbookError
 from tests.workers.from_meta import sharded_from_meta
 from tests.workers.fsdp1 import with_fsdp1
@@ -22,7 +22,7 @@ PARAMETERS = {depth: DigitsTransformer(64, depth) for depth in (1, 3)}
 
 @pytest.fixture(scope="module")
 def moments():
-    return launch(moments_of_a_step, ranks=2)
+    return launch(record_moments, ranks=2)
 
 
 def test_a_block_is_whole_for_its_forward_and_for_its_backward_and_never_two_at_once(moments):
@@ -58,7 +58,7 @@ def test_the_pictures_say_in_words_what_they_show(moments):
 @pytest.fixture(scope="module")
 def steps():
     """On 3 ranks, whose shards are not equally long; the page measures 4."""
-    return memory.measured_steps(ranks=3)
+    return memory.measure_steps(ranks=3)
 
 
 @pytest.mark.push("claims of the pages that take long")
@@ -67,7 +67,7 @@ def test_calls_and_bytes_are_those_of_the_formulas(steps):
     table = memory.wire_table(steps)
     ranks = blocks = 3
     assert table.loc[DDP, ["all_gather", "reduce_scatter"]].tolist() == [0, 0]
-    assert table.loc[AS_ONE, ["all_gather", "reduce_scatter"]].tolist() == [1, 1]
+    assert table.loc[ONE_UNIT, ["all_gather", "reduce_scatter"]].tolist() == [1, 1]
     for way in (BY_HAND, BY_BLOCK):
         calls = table.loc[way, ["all_gather", "reduce_scatter"]].tolist()
         assert calls == [2 * blocks + 1, blocks + 1]
@@ -79,7 +79,7 @@ def test_calls_and_bytes_are_those_of_the_formulas(steps):
     assert sent[BY_HAND] == pytest.approx(share * (2 * whole + of_blocks) / 1000, rel=0.002)
     # fully_shard cuts between rows, so that 64 rows are 22, 22 and 20 on 3 ranks, padded to 22.
     assert sent[BY_BLOCK] == pytest.approx(share * (2 * whole + of_blocks) / 1000, rel=0.02)
-    assert sent[AS_ONE] == pytest.approx(2 * share * whole / 1000, rel=0.02)
+    assert sent[ONE_UNIT] == pytest.approx(2 * share * whole / 1000, rel=0.02)
 
 
 def test_show_code_reads_the_file_as_it_is_now():
@@ -119,14 +119,14 @@ def test_only_what_is_unsharded_does_not_shrink(steps):
 
 
 def test_whole_is_whole_throughout_and_by_block_two_blocks_at_most(steps):
-    whole = {way: memory.whole_by_event(steps[way][0].timeline) for way in (AS_ONE, BY_BLOCK)}
+    whole = {way: memory.whole_by_event(steps[way][0].timeline) for way in (ONE_UNIT, BY_BLOCK)}
     events = [[event for event, _ in moments] for moments in whole.values()]
     assert events[0] == events[1] and events[0][:2] == ["outside the blocks", "forward, block 1"]
     total = 4 * sum(p.numel() for p in PARAMETERS[3].parameters())
-    assert all(sum(now.values()) >= total for _, now in whole[AS_ONE][:-1])
+    assert all(sum(now.values()) >= total for _, now in whole[ONE_UNIT][:-1])
     blocks = [[unit for unit in now if unit != "root"] for _, now in whole[BY_BLOCK]]
     assert max(map(len, blocks)) == 2
-    assert memory.whole_weights(steps, AS_ONE, BY_BLOCK).alt.count("at most") == 2
+    assert memory.whole_weights(steps, ONE_UNIT, BY_BLOCK).alt.count("at most") == 2
 
 
 def test_the_bars_are_those_of_the_ranks(steps):
@@ -180,14 +180,14 @@ def test_a_model_on_meta_is_sharded_before_it_has_memory():
 
 @pytest.mark.push("claims of the pages that take long")
 def test_memory_to_play_with_is_what_the_formula_says():
-    made = memory.play_memory()
+    play = memory.play_memory()
     for name, value in {"ranks": 2, "way": DDP, "depth": 1, "dtype": "bfloat16"}.items():
-        made.controls[name].value = value
-    made.wait()
-    formula, *ranks = re.findall(r"(?:formula|rank \d): (.*?)[;.] ?", made.answer.words)
+        play.controls[name].value = value
+    play.wait()
+    formula, *ranks = re.findall(r"(?:formula|rank \d): (.*?)[;.] ?", play.answer.words)
     assert ranks == [formula] * 2 and "buckets 103" in formula
 
 
 def test_a_formula_is_drawn_before_the_ranks_have_answered():
-    picture = memory.held_plot(ranks=2, way=BY_BLOCK, depth=2, dtype="float32")
+    picture = memory.memory_plot(ranks=2, way=BY_BLOCK, depth=2, dtype="float32")
     assert picture.alt.startswith("What a rank should hold; the ranks still measure")

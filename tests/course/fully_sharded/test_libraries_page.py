@@ -38,7 +38,7 @@ with_libraries = pytest.mark.skipif(
 @pytest.fixture(scope="module", params=libraries.FORMS)
 def run_again(request) -> tuple[dict, dict]:
     """What was recorded of a library, and what happens now."""
-    return libraries.recorded_results()[request.param], libraries.run(request.param)
+    return libraries.read_results()[request.param], libraries.run(request.param)
 
 
 @with_libraries
@@ -68,7 +68,7 @@ def test_as_printed_the_weights_are_those_of_the_loop_by_hand(run_again):
 def test_in_a_step_only_gradients_are_sent():
     """Each form all-reduces as often and as much as DDP by hand, and never a micro-batch."""
     size = 4 * sum(p.numel() for p in loops.DigitsMLP().parameters())
-    for result in libraries.recorded_results().values():
+    for result in libraries.read_results().values():
         wire = result["forms"][libraries.AS_PRINTED]["wire"]
         (reduced,) = [row for row in wire if row["op"] == "all_reduce" and row["bytes"] > size]
         assert (reduced["calls"], reduced["bytes"]) == (24, 24 * size)
@@ -79,15 +79,15 @@ def test_without_the_libraries_the_page_runs_and_says_so(tmp_path):
     place = book.copy_layout(tmp_path / "checkout") / PAGE.name
     notebook = nbformat.read(place, as_version=4)
     (imports,) = (cell for cell in notebook.cells if cell.id == "imports")
-    imports.source += "\ndemos.libraries.installed = lambda package: False"
+    imports.source += "\ndemos.libraries.is_installed = lambda package: False"
     nbformat.write(notebook, place)
     done = book.execute(place)
     assert book.errors(done) == []
     shown = {cell.id: str(cell.outputs) for cell in done.cells if cell.cell_type == "code"}
     for library, package in libraries.PACKAGES.items():
-        told = shown[f"{library.lower()}-run"]
-        assert f"{package} is not installed here, so this was recorded, with {package} " in told
-        assert "all_reduce" in told
+        output = shown[f"{library.lower()}-run"]
+        assert f"{package} is not installed here, so this was recorded, with {package} " in output
+        assert "all_reduce" in output
 
 
 # The page's table

@@ -15,7 +15,7 @@ SIZES = [
 ]
 
 
-def recorded(case: Measurement) -> dict[str, int]:
+def record_bytes(case: Measurement) -> dict[str, int]:
     """The bytes that the exercise asks for."""
     return {key: getattr(case, key) for key in KEYS}
 
@@ -29,7 +29,7 @@ def test_the_recorded_bytes_are_those_that_ranks_hold(ranks):
     answers = launch(held_by, asked, ranks=ranks, timeout=120)
     for case, by_rank in zip(cases, zip(*answers, strict=True), strict=True):
         fullest = {key: max(one[key] for one in by_rank) for key in KEYS}
-        assert fullest == recorded(case), (case.strategy, case.model)
+        assert fullest == record_bytes(case), (case.strategy, case.model)
 
 
 def test_every_strategy_was_measured():

@@ -35,8 +35,8 @@ def expected() -> real_run.RunResult:
 
 def assert_same(run: real_run.RunResult, expected: real_run.RunResult) -> None:
     """Up to rounding: 6e-7 is the largest difference seen."""
-    assert run.losses == pytest.approx(expected.losses[run.begun :], abs=1e-5)
-    assert run.norms == pytest.approx(expected.norms[run.begun :], abs=1e-4)
+    assert run.losses == pytest.approx(expected.losses[run.first_step :], abs=1e-5)
+    assert run.norms == pytest.approx(expected.norms[run.first_step :], abs=1e-4)
     torch.testing.assert_close(run.weights, expected.weights, rtol=0, atol=1e-4)
 
 
@@ -65,11 +65,11 @@ def test_it_goes_on_from_the_newest_complete_checkpoint_on_other_ranks(expected,
     settings = replace(TINY, checkpoints=tmp_path / "of_4")
     real_run.on_ranks(4, settings)
     run = real_run.resume_run(2, settings, 3, tmp_path / "of_2")
-    assert run.begun == 3
+    assert run.first_step == 3
     assert_same(run, expected)
     (tmp_path / "of_2" / "step_0000006" / ".metadata").unlink()
     again = real_run.on_ranks(1, replace(settings, checkpoints=tmp_path / "of_2"))
-    assert again.begun == 3
+    assert again.first_step == 3
     assert_same(again, expected)
 
 
@@ -83,7 +83,7 @@ def test_the_file_alone_trains_and_goes_on(tmp_path):
     words += ["--width", "32", "--heads", "2", "--warm-up", "2", "--log-every", "2"]
     found = []
     for steps in (6, 8):
-        done = subprocess.run(
+        result = subprocess.run(
             [*line, copy, *words, "--steps", str(steps)],
             cwd=tmp_path,
             capture_output=True,
@@ -92,8 +92,8 @@ def test_the_file_alone_trains_and_goes_on(tmp_path):
             env={name: value for name, value in os.environ.items() if "RANK" not in name}
             | {"OMP_NUM_THREADS": "1", "CUDA_VISIBLE_DEVICES": ""},
         )
-        assert done.returncode == 0, done.stderr
-        found += re.findall(r"step (\d+), loss ([\d.]+), norm [\d.]+, tokens_per_s", done.stdout)
+        assert result.returncode == 0, result.stderr
+        found += re.findall(r"step (\d+), loss ([\d.]+), norm [\d.]+, tokens_per_s", result.stdout)
     assert [int(step) for step, _ in found] == [2, 4, 6, 8]
     assert float(found[-1][1]) < float(found[0][1])
     assert {path.name for path in tmp_path.glob("checkpoints/*")} == {
@@ -156,7 +156,7 @@ def test_the_formula_of_operations_is_pytorchs_count(settings):
     with torch.device("meta"):
         model = program.Decoder(settings)
     formula = program.flops_per_token(model, settings)
-    assert real_run.counted_flops(settings) == formula
+    assert real_run.count_flops(settings) == formula
 
 
 def test_each_switch_does_what_the_page_says():

@@ -43,7 +43,7 @@ def test_loss_against_bytes_in_a_picture(runs):
 def test_the_built_in_hook_sends_what_the_one_in_python_sends():
     """Without an order, because it wants futures made in C++; so bytes cannot be counted."""
     names = [fewer_bytes.FLOAT16, fewer_bytes.BUILT_IN]
-    found = launch(fewer_bytes.train_each, names, ranks=2)[0]
+    found = launch(fewer_bytes.train_with_hooks, names, ranks=2)[0]
     assert found[names[0]] == found[names[1]]
 
 
@@ -105,7 +105,7 @@ def test_a_hook_pays_on_a_slow_network():
 
 def test_the_exercises_hook_trains_up_to_a_learning_rate():
     """A number comes up to three steps late, and then all at once."""
-    (slow, whole), (fast, _) = launch(a_quarter, ranks=2, network=fewer_bytes.COUNTED_ON)[0]
+    (slow, whole), (fast, _) = launch(a_quarter, ranks=2, network=fewer_bytes.COUNTING_NETWORK)[0]
     assert slow.bytes == pytest.approx(whole.bytes / 4, rel=0.01)
     assert slow.loss == pytest.approx(0.188, abs=0.02)
     assert whole.loss == pytest.approx(0.161, abs=0.02)

@@ -133,7 +133,7 @@ def test_no_group_is_left_after_a_case_that_fails():
 def test_fp32_is_fp32_again_after_a_step_in_tf32(monkeypatch):
     """Also where the step fails: the next case is measured after it."""
     monkeypatch.setattr(one_gpu, "training_step", lambda *_, **__: lambda: 1 / 0)
-    monkeypatch.setattr(one_gpu, "_compared", lambda steps, *_: steps["TF32"]())
+    monkeypatch.setattr(one_gpu, "_compare_steps", lambda steps, *_: steps["TF32"]())
     with pytest.raises(ZeroDivisionError):
         one_gpu._precision(TINY, CPU, 1)
     assert torch.get_float32_matmul_precision() == "highest"

@@ -84,8 +84,8 @@ def test_small_buckets_hide_and_one_bucket_does_not():
     def what_is_not_so() -> list[str]:
         exposed = ladder.measure("1 Gbit/s, 0.1 ms", rounds=3)["exposed"]
         one = exposed["one flat vector"]
-        shown = [name for name, share in most.items() if exposed[name] >= share * one]
-        return shown if one > 0.5 * wire else [*shown, "one flat vector"]
+        numbered_timeline = [name for name, share in most.items() if exposed[name] >= share * one]
+        return numbered_timeline if one > 0.5 * wire else [*numbered_timeline, "one flat vector"]
 
     assert [] in (what_is_not_so() for _ in range(3))
 
@@ -134,10 +134,10 @@ def test_what_the_lines_say():
     assert (
         slow[network_crossover.HALF]
         < slow[network_crossover.DDP]
-        < slow[network_crossover.PREFETCHED]
+        < slow[network_crossover.FSDP_PREFETCH]
         <= slow[network_crossover.FSDP]
     )
-    assert slow[network_crossover.PREFETCHED] / slow[network_crossover.DDP] == pytest.approx(
+    assert slow[network_crossover.FSDP_PREFETCH] / slow[network_crossover.DDP] == pytest.approx(
         1.5, rel=0.05
     )
     assert fast[network_crossover.DDP] == pytest.approx(10, rel=0.2)
@@ -148,14 +148,14 @@ def test_ddp_runs_as_it_was_computed():
     """On 100 Mbit/s nothing else counts; a busy machine takes longer."""
     link = Network(0.1 * GBIT, network_crossover.LATENCY)
     found = launch(
-        network_crossover.measured_steps, 100, ranks=2, network=network_crossover.network_spec(0.1)
+        network_crossover.measure_steps, 100, ranks=2, network=network_crossover.network_spec(0.1)
     )
     times = ladder.table_of(found, network_crossover.ALONE).sum(axis=1)
     assert times[network_crossover.DDP] > 0.9e3 * network_crossover.ddp_step(0.0, link)
     assert times[network_crossover.DDP] < 3e3 * network_crossover.ddp_step(
         times[network_crossover.ALONE] / 1e3, link
     )
-    assert times[network_crossover.DDP] > 2 * times[network_crossover.ONE]
+    assert times[network_crossover.DDP] > 2 * times[network_crossover.ONE_PROCESS]
 
 
 # Where a step goes
@@ -183,23 +183,23 @@ def test_a_players_network_is_ordered_for_its_ranks():
 
 
 @pytest.fixture(scope="module", params=range(1, 9))
-def shown(request):
+def numbered_timeline(request):
     """A pattern, by its number, and its timeline."""
     return request.param, patterns.pattern_timeline(request.param)
 
 
-def test_a_pattern_shows_what_the_page_says(shown):
+def test_a_pattern_shows_what_the_page_says(numbered_timeline):
     """By the parts that it is about, which no load of this machine makes smaller."""
-    number, found = shown
-    mean = found.parts.groupby("rank").mean(numeric_only=True) * 1e3
+    number, timeline = numbered_timeline
+    mean = timeline.parts.groupby("rank").mean(numeric_only=True) * 1e3
     network = 1e3 * network_seconds(patterns.PATTERNS[number - 1])
-    calls = found.traces[0].calls[-10:]
+    calls = timeline.traces[0].calls[-10:]
     if number == 1:
         assert (mean["compute"] > mean["exposed"]).all()
     if number == 2:  # 53 ms, and all of it after backward
-        assert (mean["exposed"] > 0.5 * network).all() and len(own_calls(found)) == 1
+        assert (mean["exposed"] > 0.5 * network).all() and len(own_calls(timeline)) == 1
     if number == 3:
-        assert len(own_calls(found)) == 10
+        assert len(own_calls(timeline)) == 10
         assert statistics.median(calls[:, 1] - calls[:, 0]) > 0.009
         assert (mean["exposed"] > 20).any()
     if number == 4:
@@ -208,11 +208,11 @@ def test_a_pattern_shows_what_the_page_says(shown):
         assert mean["compute"][1] > 2 * mean["compute"][0]
     if number == 6:
         assert (mean["loading"] > 0.9e3 * patterns.SLOW).all()
-        assert "is loading" in patterns.summary(found)
+        assert "is loading" in patterns.summary(timeline)
     if number == 7:  # one of DDP's, and four
-        assert len(own_calls(found)) == 5 and (mean["exposed"] > 30).all()
+        assert len(own_calls(timeline)) == 5 and (mean["exposed"] > 30).all()
     if number == 8:
-        other = found.parts.query("rank == 0").set_index("step")["other"]
+        other = timeline.parts.query("rank == 0").set_index("step")["other"]
         assert (
             other[2] > 0.9 * patterns.DISK_WRITE_S
             and other[2] - other.min() > patterns.DISK_WRITE_S / 2
@@ -232,8 +232,8 @@ def network_seconds(pattern):
     return network(pattern.network).seconds("all_reduce", size, [0, 1], 2)
 
 
-def test_a_patterns_picture_has_its_name_and_the_other_has_not(shown):
-    number, found = shown
+def test_a_patterns_picture_has_its_name_and_the_other_has_not(numbered_timeline):
+    number, found = numbered_timeline
     name = patterns.PATTERNS[number - 1].name
     assert name in patterns.pattern_plot(found, number).alt
     steps = patterns.PATTERNS[number - 1].steps
@@ -241,9 +241,9 @@ def test_a_patterns_picture_has_its_name_and_the_other_has_not(shown):
     assert ("Steps 1 to 3" if number == 8 else "Step 2") in alt
 
 
-def test_the_rows_of_a_rank(shown):
+def test_the_rows_of_a_rank(numbered_timeline):
     """The loop's, gloo's and the network's."""
-    table = patterns.rows(shown[1]).set_index("row")["most of them"]
+    table = patterns.rows(numbered_timeline[1]).set_index("row")["most of them"]
     assert "network:" in table["network 1"]
     assert "aten::" in table.iloc[0]
     assert table.iloc[1:].str.contains("gloo:all_reduce").any()
@@ -264,12 +264,12 @@ def test_mfu_with_attention_is_what_was_published():
 def calls():
     """The calls of rank 0 in one step of each way of the further page, by op and group."""
 
-    def made(shape, way):
-        found = record_collectives(one_sharded_step, shape, way, ranks=4)
-        of_rank = found[found["rank"] == 0].groupby(["op", "group"])["bytes"]
+    def bytes_by_op(shape, way):
+        wire = record_collectives(one_sharded_step, shape, way, ranks=4)
+        of_rank = wire[wire["rank"] == 0].groupby(["op", "group"])["bytes"]
         return {key: (len(rows), rows.sum()) for key, rows in of_rank}
 
-    return made
+    return bytes_by_op
 
 
 @pytest.mark.push("claims of the pages that take long")

@@ -108,8 +108,8 @@ def test_a_time_that_nobody_understands_is_refused(read, text):
     ],
 )
 def test_spellings_of_two_nodes_with_four_gpus_for_slurm(lines):
-    asked = directives.parse_sbatch(lines)
-    assert (asked.nodes, asked.gpus) == (2, 4)
+    request = directives.parse_sbatch(lines)
+    assert (request.nodes, request.gpus) == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -121,8 +121,8 @@ def test_spellings_of_two_nodes_with_four_gpus_for_slurm(lines):
     ],
 )
 def test_spellings_of_two_nodes_with_four_gpus_for_pbs(lines):
-    asked = directives.parse_qsub(lines)
-    assert (asked.nodes, asked.gpus) == (2, 4)
+    request = directives.parse_qsub(lines)
+    assert (request.nodes, request.gpus) == (2, 4)
 
 
 @pytest.mark.parametrize(
@@ -150,11 +150,11 @@ def test_which_lines_are_directives():
     """Of those that are not, only what would ask for something else is kept."""
     lines = ["#SBATCH -N 2", "##SBATCH -G 8", " #SBATCH -t 5", "# SBATCH -N 3", "#SBATCHED -G 8"]
     late = ["true", "#sbatch --gpus-per-node=4", "#SBATCH --time=30", "#SBATCH --half"]
-    asked = directives.parse_request(
+    request = directives.parse_request(
         "slurm", "\n".join(["#!/bin/bash", "# one", "", *lines, *late])
     )
-    assert (asked.nodes, asked.gpus, asked.seconds) == (2, 0, 0)
-    assert asked.unread_lines == [lines[1], lines[2].strip(), *late[1:3]]
+    assert (request.nodes, request.gpus, request.seconds) == (2, 0, 0)
+    assert request.unread_lines == [lines[1], lines[2].strip(), *late[1:3]]
 
 
 # Playing
@@ -188,9 +188,9 @@ def test_a_script_without_an_end_is_ended(loop, limit, tmp_path, monkeypatch):
 
 def test_the_folder_of_a_player_that_was_killed_is_swept_away(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
-    gone = subprocess.Popen(["true"])
-    gone.wait()
-    (tmp_path / f"{job_scripts.FOLDER_PREFIX}{gone.pid}-a" / "bin").mkdir(parents=True)
+    process = subprocess.Popen(["true"])
+    process.wait()
+    (tmp_path / f"{job_scripts.FOLDER_PREFIX}{process.pid}-a" / "bin").mkdir(parents=True)
     (tmp_path / f"{job_scripts.FOLDER_PREFIX}{os.getpid()}-b").mkdir()
     job_scripts.remove_stale_folders()
     assert [path.name for path in tmp_path.iterdir()] == [
@@ -249,26 +249,26 @@ def test_a_played_script_starts_what_slurm_starts(tmp_path):
     """The same commands on the same nodes, in the same folder, with the same words and status."""
     with Slurm(nodes=2, gpus=4, cpus=128) as slurm:
         jobs = [
-            (name, text, fails, submitted(slurm, tmp_path / f"{name}{fails}", text, fails))
+            (name, text, fails, submit_job(slurm, tmp_path / f"{name}{fails}", text, fails))
             for name, text in SCRIPTS.items()
             for fails in (False, True)
         ]
         differ = {}
         for name, text, fails, job in jobs:
             completed = slurm.wait(job, timeout=300) == "COMPLETED"
-            asked = directives.parse_request("slurm", text)
-            run = job_scripts.run_script("slurm", text, asked, int(job), fails)
-            real = really_started(slurm, tmp_path / f"{name}{fails}")
-            one, other = (real, completed), (played(run), run.status == 0)
+            request = directives.parse_request("slurm", text)
+            run = job_scripts.run_script("slurm", text, request, int(job), fails)
+            real = slurm_starts(slurm, tmp_path / f"{name}{fails}")
+            one, other = (real, completed), (script_starts(run), run.status == 0)
             if one != other:
                 differ[name, fails] = (one, other, slurm.output(job))
             shown = slurm.job(job)
-            assert shown["NumNodes"] == f"{asked.nodes}"
-            assert shown["TimeLimit"] == "00:30:00" and asked.seconds == HALF_AN_HOUR
+            assert shown["NumNodes"] == f"{request.nodes}"
+            assert shown["TimeLimit"] == "00:30:00" and request.seconds == HALF_AN_HOUR
         assert differ == {}
 
 
-def submitted(slurm: Slurm, folder: Path, text: str, fails: bool) -> str:
+def submit_job(slurm: Slurm, folder: Path, text: str, fails: bool) -> str:
     """A job from this folder, whose torchrun only notes how it was started."""
     (folder / "bin").mkdir(parents=True)
     (folder / "notes").mkdir()
@@ -281,22 +281,22 @@ def submitted(slurm: Slurm, folder: Path, text: str, fails: bool) -> str:
     )
 
 
-def really_started(slurm: Slurm, folder: Path) -> list[list[str]]:
+def slurm_starts(slurm: Slurm, folder: Path) -> list[list[str]]:
     """Node, whether in the folder of submission, and the words, of each start."""
     names = {node: f"n{i}" for i, node in enumerate(slurm.nodes)}
     names |= {address: f"n{i}" for i, address in enumerate(slurm.hosts.addresses[1:])}
     notes = [note.read_text().splitlines() for note in (folder / "notes").iterdir()]
-    return renamed(
+    return rename_nodes(
         [[node, Path(at).name == folder.name, *words] for node, at, *words in notes], names
     )
 
 
-def played(run: job_scripts.Run) -> list[list[str]]:
+def script_starts(run: job_scripts.Run) -> list[list[str]]:
     """The same of a script that was played."""
     names = {node: f"n{i}" for i, node in enumerate(run.nodes)}
     names |= {address: names[node] for address, node in run.addresses.items()}
     starts = [[one.node, one.folder == "submitted", *one.words[1:]] for one in run.starts]
-    return renamed(starts, names)
+    return rename_nodes(starts, names)
 
 
 def command(path: Path, text: str) -> None:
@@ -305,7 +305,7 @@ def command(path: Path, text: str) -> None:
     path.chmod(0o755)
 
 
-def renamed(starts: list[list], names: dict[str, str]) -> list[list]:
+def rename_nodes(starts: list[list], names: dict[str, str]) -> list[list]:
     """The starts with n0 and n1 for the nodes, sorted."""
     pattern = re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))))
     return sorted(

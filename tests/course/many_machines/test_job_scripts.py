@@ -46,8 +46,8 @@ def test_shellcheck_finds_nothing():
     together = [path for path in SHELL if path.suffix == ".sh" or path.stem == "requeue"]
     alone = [path for path in SHELL if path not in together]
     for command in (["shellcheck", *together], ["shellcheck", "--norc", "-e", "SC1091", *alone]):
-        done = subprocess.run(command, capture_output=True, text=True)
-        assert (done.stdout, done.stderr) == ("", "")
+        result = subprocess.run(command, capture_output=True, text=True)
+        assert (result.stdout, result.stderr) == ("", "")
 
 
 def test_each_program_has_a_script_for_both_schedulers():
@@ -143,21 +143,21 @@ def desk(tmp_path):
     return Desk(tmp_path)
 
 
-def refused(done, words: str) -> None:
+def assert_refused(result, words: str) -> None:
     """It has said one sentence, and nothing was made."""
-    assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr.count("\n") == 1, done.stderr
-    assert re.search(words, done.stderr), done.stderr
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.count("\n") == 1, result.stderr
+    assert re.search(words, result.stderr), result.stderr
 
 
 @each_script
 def test_bash_by_mistake_is_told_what_to_type(desk, script):
     command = SUBMIT[script.suffix]
     nowhere = r"is a job script, and there is no (sbatch|qsub) on this machine: use a login node"
-    refused(desk.bash(script.name, PATH=path_without_schedulers(desk)), nowhere)
+    assert_refused(desk.bash(script.name, PATH=path_without_schedulers(desk)), nowhere)
     desk.command(command, "exit 99")
-    refused(desk.bash(script.name), f"no job is running: type  {command} {script.name}\n")
-    refused(
+    assert_refused(desk.bash(script.name), f"no job is running: type  {command} {script.name}\n")
+    assert_refused(
         desk.bash(f"job_scripts/{script.name}", folder=desk.folder.parent),
         "submit from job_scripts",
     )
@@ -173,10 +173,10 @@ def path_without_schedulers(desk: Desk) -> str:
     return str(tools)
 
 
-def started(done) -> dict[str, str]:
+def start_variables(result) -> dict[str, str]:
     """What `srun` was told to start on each node."""
-    words = re.findall(r"<(.*?)>", done.stdout)
-    assert done.returncode == 0 and words, (done.returncode, done.stdout, done.stderr)
+    words = re.findall(r"<(.*?)>", result.stdout)
+    assert result.returncode == 0 and words, (result.returncode, result.stdout, result.stderr)
     names = ["folder", "nodes", "ranks", "gpus", "threads", "endpoint", "job", "program"]
     begin = words.index("node") + 2
     values = dict(zip(names, words[begin:], strict=False))
@@ -202,7 +202,7 @@ def started(done) -> dict[str, str]:
 )
 def test_ranks_and_threads_come_from_what_the_job_has(desk, variables, ranks, threads):
     desk.command("nvidia-smi", "exit 9")  # as on a node without a driver
-    line = started(
+    line = start_variables(
         desk.in_slurm("distributed_data_parallel_nodes.slurm", "node1 node2", **variables)
     )
     assert (line["nodes"], line["ranks"], line["threads"]) == ("2", ranks, threads)
@@ -212,11 +212,14 @@ def test_ranks_and_threads_come_from_what_the_job_has(desk, variables, ranks, th
 
 def test_gpus_are_counted_where_the_scheduler_says_nothing(desk):
     desk.command("nvidia-smi", "echo 'GPU 0: A (UUID: x)'; echo 'GPU 1: A (UUID: y)'")
-    assert started(desk.in_slurm("fully_sharded.slurm"))["ranks"] == "2"
+    assert start_variables(desk.in_slurm("fully_sharded.slurm"))["ranks"] == "2"
 
 
 def test_the_first_node_is_the_head_and_no_port_is_fixed(desk):
-    lines = [started(desk.in_slurm("fully_sharded_nodes.slurm", "zebra-2 ant-1")) for _ in range(4)]
+    lines = [
+        start_variables(desk.in_slurm("fully_sharded_nodes.slurm", "zebra-2 ant-1"))
+        for _ in range(4)
+    ]
     heads, ports = zip(*(line["endpoint"].split(":") for line in lines), strict=True)
     assert set(heads) == {"zebra-2"}
     assert len(set(ports)) > 1  # four times the same: one in 12,000 to the power of three
@@ -224,7 +227,9 @@ def test_the_first_node_is_the_head_and_no_port_is_fixed(desk):
 
 
 def test_options_reach_the_program(desk):
-    line = started(desk.in_slurm("distributed_data_parallel.slurm", EPOCHS="7", WIDTH="128"))
+    line = start_variables(
+        desk.in_slurm("distributed_data_parallel.slurm", EPOCHS="7", WIDTH="128")
+    )
     program = ROOT / "src/ddp_workbook/chapters/distributed_data_parallel.py"
     assert Path(line["program"]).resolve() == program
     results = desk.folder / "results.csv"
@@ -253,7 +258,7 @@ def test_what_cannot_start_is_refused(desk, variables, python, words):
     """No ranks; no environment; one without torch."""
     if python:
         (desk.folder / "site.sh").write_text(f"PYTHON={python}\n")
-    refused(desk.in_slurm("distributed_data_parallel.slurm", **variables), words)
+    assert_refused(desk.in_slurm("distributed_data_parallel.slurm", **variables), words)
 
 
 @pytest.mark.parametrize(
@@ -266,28 +271,28 @@ def test_what_cannot_start_is_refused(desk, variables, python, words):
 )
 def test_an_error_in_site_sh_is_named(desk, text, words):
     (desk.folder / "site.sh").write_text(text)
-    done = desk.in_slurm("distributed_data_parallel.slurm")
-    assert (done.returncode, done.stdout) == (2, "")
-    assert re.search(words, done.stderr.splitlines()[-1]), done.stderr
+    result = desk.in_slurm("distributed_data_parallel.slurm")
+    assert (result.returncode, result.stdout) == (2, "")
+    assert re.search(words, result.stderr.splitlines()[-1]), result.stderr
 
 
 def test_site_sh_chooses_the_python(desk):
     """A PYTHON of the shell that submits is not meant; and activating prints errors of its own."""
     (desk.folder / "site.sh").write_text(f"false || true\nPYTHON={sys.executable}\n")
     (desk.folder.parent / ".venv").unlink()
-    started(desk.in_slurm("distributed_data_parallel.slurm", PYTHON="/no/python"))
+    start_variables(desk.in_slurm("distributed_data_parallel.slurm", PYTHON="/no/python"))
 
 
 def test_a_program_of_ones_own_and_one_that_is_not_there(desk):
     (desk.folder / "mine.py").write_text("")
     old = "start_ranks distributed_data_parallel "
     desk.change("distributed_data_parallel.slurm", old, "start_ranks mine.py ")
-    line = started(desk.in_slurm("distributed_data_parallel.slurm"))
+    line = start_variables(desk.in_slurm("distributed_data_parallel.slurm"))
     assert line["program"] == str(desk.folder / "mine.py")
     assert line["folder"].endswith("/runs/mine-4-ranks-17")
     desk.change("distributed_data_parallel.slurm", "mine.py", "yours.py")
     words = "There is no program yours.py: neither a chapter's nor a file"
-    refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
+    assert_refused(desk.in_slurm("distributed_data_parallel.slurm"), words)
 
 
 @pytest.mark.push("job scripts")
@@ -297,9 +302,9 @@ def test_a_job_trains_in_a_folder_whose_name_has_a_blank(tmp_path):
     desk.command("scontrol", "hostname")
     desk.command("srun", 'while [ $1 != /bin/bash ]; do shift; done; exec "$@"')
     job = {"SLURM_JOB_ID": "17", "SLURM_JOB_NODELIST": "x", "SLURM_SUBMIT_DIR": str(desk.folder)}
-    done = desk.bash("requeue.slurm", **job, EPOCHS="1", SLURM_CPUS_ON_NODE="1")
-    assert done.returncode == 0, done.stderr
-    assert "[rank 0] rank 0: host " in done.stdout
+    result = desk.bash("requeue.slurm", **job, EPOCHS="1", SLURM_CPUS_ON_NODE="1")
+    assert result.returncode == 0, result.stderr
+    assert "[rank 0] rank 0: host " in result.stdout
     (row,) = read_results(desk.folder / "results.csv").to_dict("records")
     assert (row["ranks"], row["epochs"], row["job"]) == (1, 1, "17")
     assert len(list(desk.folder.glob("runs/many_machines-1-ranks-17/*/*/attempt_0/*/*.log"))) == 2
@@ -309,7 +314,7 @@ def test_nodes_that_are_not_alike_are_refused(desk):
     """A rank on NCCL and a rank on gloo would wait for each other."""
     node = "start_ranks.sh node slurm folder 2 2 2 1 head:20000 17 program.py"
     words = "has 1 GPUs for this job, and head has 2: ask for nodes that are alike"
-    refused(desk.bash(node, SLURM_GPUS_ON_NODE="1"), words)
+    assert_refused(desk.bash(node, SLURM_GPUS_ON_NODE="1"), words)
 
 
 def test_the_exit_code_of_srun_is_the_jobs(desk):
@@ -334,9 +339,9 @@ def test_under_pbs_each_node_gives_its_own_exit_code(desk, pbsdsh, code):
     nodes = desk.folder / "nodes"
     nodes.write_text("node1\nnode1\nnode2\n")
     job = {"PBS_JOBID": "17.server", "PBS_NODEFILE": str(nodes), "PBS_O_WORKDIR": str(desk.folder)}
-    done = desk.bash("distributed_data_parallel_nodes.pbs", **job, NCPUS="2", LATE="1")
-    assert done.returncode == code, done.stderr
-    assert "Job 17: 4 ranks on node1 node2" in done.stdout
+    result = desk.bash("distributed_data_parallel_nodes.pbs", **job, NCPUS="2", LATE="1")
+    assert result.returncode == code, result.stderr
+    assert "Job 17: 4 ranks on node1 node2" in result.stdout
 
 
 # The scaling study
@@ -345,29 +350,29 @@ def test_under_pbs_each_node_gives_its_own_exit_code(desk, pbsdsh, code):
 def study(desk: Desk, submit: str, **variables: str) -> tuple[list[str], str]:
     """The command lines that it submits, and what it says."""
     desk.command(submit, 'printf "%s " "$@" >> lines; echo >> lines; echo "$(wc -l < lines)"')
-    done = desk.bash(f"scaling_study.sh {submit}", **variables)
-    assert (done.returncode, done.stderr) == (0, "")
-    return (desk.folder / "lines").read_text().splitlines(), done.stdout
+    result = desk.bash(f"scaling_study.sh {submit}", **variables)
+    assert (result.returncode, result.stderr) == (0, "")
+    return (desk.folder / "lines").read_text().splitlines(), result.stdout
 
 
 def test_the_study_submits_strong_and_weak_scaling_one_after_the_other(desk):
-    lines, said = study(desk, "sbatch")
-    asked = [
+    lines, output = study(desk, "sbatch")
+    requests = [
         re.search(r"--nodes=(\d) --gpus-per-node=(\d).*BATCH_SIZE=(\d+)", x).groups() for x in lines
     ]
     strong = [("1", "1", "512"), ("1", "2", "512"), ("1", "4", "512"), ("2", "4", "512")]
-    assert asked == [*strong, ("1", "1", "64"), ("1", "2", "128"), ("1", "4", "256")]
+    assert requests == [*strong, ("1", "1", "64"), ("1", "2", "128"), ("1", "4", "256")]
     after = [re.findall(r"afterany:(\d+)", line) for line in lines]
     assert after == [[], ["1"], ["2"], ["3"], ["4"], ["5"], ["6"]]
-    assert "job 4: 8 ranks on 2 nodes, a batch of 512 rows" in said
+    assert "job 4: 8 ranks on 2 nodes, a batch of 512 rows" in output
 
 
 def test_the_study_by_qsub_asks_in_the_words_of_pbs(desk):
     lines, _ = study(desk, "qsub", RANKS="1 8", GPUS_PER_NODE="4")
     assert "-l select=2:ncpus=4:ngpus=4:mpiprocs=1 -v RANKS_PER_NODE=4," in lines[1]
     assert "-W depend=afterany:1 distributed_data_parallel_nodes.pbs" in lines[1]
-    asked = [parse_qsub([line.strip().rpartition(" ")[0]]) for line in lines]
-    assert [(one.nodes, one.gpus) for one in asked[:2]] == [(1, 1), (2, 4)]
+    requests = [parse_qsub([line.strip().rpartition(" ")[0]]) for line in lines]
+    assert [(one.nodes, one.gpus) for one in requests[:2]] == [(1, 1), (2, 4)]
 
 
 @pytest.mark.parametrize(
@@ -388,14 +393,14 @@ def test_the_study_refuses(desk, arguments, variables, words):
     desk.command("sbatch", "echo 1")
     if "PATH" in variables:
         variables = {"PATH": path_without_schedulers(desk)}
-    refused(desk.bash(f"scaling_study.sh {arguments}", **variables), words)
+    assert_refused(desk.bash(f"scaling_study.sh {arguments}", **variables), words)
 
 
 def test_the_study_stops_at_the_first_refusal(desk):
     desk.command("sbatch", "echo 'invalid partition' >&2; exit 1")
-    done = desk.bash("scaling_study.sh")
-    assert done.returncode == 2
-    assert done.stderr.splitlines()[-1].startswith("sbatch has refused 1 ranks on 1 nodes.")
+    result = desk.bash("scaling_study.sh")
+    assert result.returncode == 2
+    assert result.stderr.splitlines()[-1].startswith("sbatch has refused 1 ranks on 1 nodes.")
 
 
 # On a real Slurm
@@ -444,9 +449,9 @@ class Site:
     def type(self, line: str) -> str:
         """Type a line of the README, in the folder of the checkout; what it prints."""
         command = ["bash", "-c", f"cd job_scripts; {line}"]
-        done = self.slurm.run(command, cwd=self.folder.parent, env={"USER": "root"})
-        assert done.returncode == 0, (line, done.stdout, done.stderr)
-        return done.stdout
+        result = self.slurm.run(command, cwd=self.folder.parent, env={"USER": "root"})
+        assert result.returncode == 0, (line, result.stdout, result.stderr)
+        return result.stdout
 
     def submit(self, line: str) -> str:
         """Type a line that submits a job; its id."""
@@ -497,7 +502,7 @@ def command_of(action: str, scheduler: str, job: str) -> str:
     return commands[scheduler == "PBS"].replace("17", job)
 
 
-def typed(script: str) -> str:
+def submit_line(script: str) -> str:
     """The README's line that submits a script, with this one's name."""
     command = SUBMIT[Path(script).suffix]
     (line,) = re.findall(rf"^{command} \S+", README, re.MULTILINE)
@@ -527,7 +532,7 @@ def check_row(row: dict, hosts: str, ranks: int, loss: float) -> None:
 @pytest.mark.cluster
 @pytest.mark.parametrize("suffix", [".slurm", ".pbs"])
 def test_a_job_by_typing_what_the_readme_says(site, alone, suffix):
-    job = site.submit(typed(f"distributed_data_parallel{suffix}"))
+    job = site.submit(submit_line(f"distributed_data_parallel{suffix}"))
     site.ends(job, "COMPLETED")
     log = site.read(job, "PBS" if suffix == ".pbs" else "Slurm")
     assert f"Job {job}: 2 ranks on node1" in log
@@ -579,7 +584,7 @@ def test_a_failing_rank_fails_the_job_and_is_named_last(site, tmp_path, suffix):
 )
 def test_a_job_that_is_stopped_leaves_nothing(site, suffix):
     scheduler = "PBS" if suffix == ".pbs" else "Slurm"
-    line = typed(f"{SEVERAL}{suffix}")
+    line = submit_line(f"{SEVERAL}{suffix}")
     job = site.submit(f"RANKS_PER_NODE=1 EPOCHS=100000 {line}")
     assert job in site.type(command_of("watch a job", scheduler, job))
     run = site.folder / "runs" / f"distributed_data_parallel-2-ranks-{job}"
@@ -644,7 +649,7 @@ def test_a_job_that_fails_is_not_requeued(site):
 @pytest.mark.release("all job scripts, as typed")
 @pytest.mark.parametrize("script", [path.name for path in SCRIPTS if "requeue" not in path.name])
 def test_each_script_runs_as_it_is(site, script):
-    job = site.submit(typed(script))
+    job = site.submit(submit_line(script))
     site.ends(job, "COMPLETED")
     row = site.row(job)
     nodes = 2 if "nodes" in script else 1
@@ -659,8 +664,8 @@ def test_each_script_runs_as_it_is(site, script):
 def test_a_scaling_study_fills_one_table(site, submit):
     sizes = "GPUS_PER_NODE=1 RANKS='1 2' BATCH_SIZE=128 WIDTH=32 DEPTH=1 EPOCHS=1"
     with site.of_pbs():
-        said = site.type(f"{sizes} bash scaling_study.sh {submit}")
-        jobs = re.findall(r"^job (\d+)", said, re.MULTILINE)
+        output = site.type(f"{sizes} bash scaling_study.sh {submit}")
+        jobs = re.findall(r"^job (\d+)", output, re.MULTILINE)
         for job in jobs:
             site.ends(job, "COMPLETED")
     rows = [site.row(job) for job in jobs]
@@ -679,9 +684,9 @@ def test_a_scaling_study_fills_one_table(site, submit):
 @pytest.mark.release("GPUs that a cluster does not have")
 def test_the_readme_has_what_sbatch_says_to_too_many_gpus(tmp_path, gpus, words):
     with Slurm(nodes=1, gpus=gpus) as slurm:
-        done = slurm.run(["sbatch", "--gpus-per-node=8", "--wrap", "true"], cwd=tmp_path)
-    assert done.returncode != 0
-    assert words in done.stderr and f"`{words}`" in " ".join(README.split())
+        result = slurm.run(["sbatch", "--gpus-per-node=8", "--wrap", "true"], cwd=tmp_path)
+    assert result.returncode != 0
+    assert words in result.stderr and f"`{words}`" in " ".join(README.split())
 
 
 @pytest.mark.cluster
@@ -704,7 +709,7 @@ def test_on_another_cluster(tmp_path, alone, nodes, partition, gpus, changes, ra
         site = Site(slurm, tmp_path)
         for old, new in (changes | partition_line | time_line).items():
             site.desk.change(f"{stem}.slurm", old, new)
-        job = site.submit(typed(f"{stem}.slurm"))
+        job = site.submit(submit_line(f"{stem}.slurm"))
         site.ends(job, "COMPLETED")
         assert slurm.job(job)["Partition"] == partition
         row = site.row(job)

@@ -44,12 +44,12 @@ def alone(program: str) -> tuple[float, float]:
 def train_on(hosts, program, nodes, ranks, results):
     """One training over these hosts; how each torchrun ended, and the row of results."""
     chapter = [str(CHAPTERS / f"{program}.py"), *SIZE, f"--results={results}"]
-    typed = line(nodes=nodes, ranks=ranks, program=chapter)
-    ended = run_on_hosts(hosts, dict.fromkeys(range(nodes), typed), TIMEOUT_S)
-    assert [each.code for each in ended] == [0] * nodes, "\n".join(each.output for each in ended)
+    command = line(nodes=nodes, ranks=ranks, program=chapter)
+    runs = run_on_hosts(hosts, dict.fromkeys(range(nodes), command), TIMEOUT_S)
+    assert [each.code for each in runs] == [0] * nodes, "\n".join(each.output for each in runs)
     with open(results) as file:
         (row,) = csv.DictReader(file)
-    return ended, row
+    return runs, row
 
 
 def check(row, names, ranks) -> None:
@@ -82,11 +82,11 @@ def test_two_hosts_train_as_one_process_does(hosts, program, tmp_path):
 def test_roll_call_on_two_hosts(hosts, tmp_path):
     """Two ranks on each: rank 0 prints where every rank is, neighbours on the same host."""
     results = tmp_path / "results.csv"
-    ended, row = train_on(hosts, "many_machines", nodes=2, ranks=2, results=results)
+    runs, row = train_on(hosts, "many_machines", nodes=2, ranks=2, results=results)
     check(row, hosts.names, ranks=2)
     calls = [
         re.findall(r"^rank (\d): host (\w+), local rank (\d), cpu$", each.output, re.MULTILINE)
-        for each in ended
+        for each in runs
     ]
     (printed,) = [i for i, call in enumerate(calls) if call]
     first, second = hosts.names[printed], hosts.names[1 - printed]
@@ -131,10 +131,10 @@ def test_the_recorded_words_still_hold(breakage):
     """Today's torch says the same, on the same host, and each torchrun ends with the same code."""
     record = read_records()[breakage.name]
     with Hosts(2) as hosts:
-        ended = breakage.run(hosts)
-    assert {each.host: each.code for each in ended} == record["exit_code"]
-    said = "\n".join(breakage.message_of(each) for each in ended)
-    assert breakage.key in said, "\n".join(each.output for each in ended)
+        runs = breakage.run(hosts)
+    assert {each.host: each.code for each in runs} == record["exit_code"]
+    said = "\n".join(breakage.message_of(each) for each in runs)
+    assert breakage.key in said, "\n".join(each.output for each in runs)
 
 
 @cluster
@@ -162,8 +162,8 @@ def test_what_mends_a_host_whose_name_is_loopback(endpoint, head, other):
     """gloo is told the interface; the head, that it is the head, where the address hides it."""
     lines = {0: line(*head, endpoint=endpoint), 1: line(*other, endpoint=endpoint)}
     with Hosts(2) as hosts, own_name_is_loopback(hosts):
-        ended = run_on_hosts(hosts, lines, TIMEOUT_S, environment={"GLOO_SOCKET_IFNAME": "eth0"})
-    assert [each.code for each in ended] == [0, 0], "\n".join(each.output for each in ended)
+        runs = run_on_hosts(hosts, lines, TIMEOUT_S, environment={"GLOO_SOCKET_IFNAME": "eth0"})
+    assert [each.code for each in runs] == [0, 0], "\n".join(each.output for each in runs)
 
 
 # Who may connect
@@ -186,8 +186,8 @@ NOBODY = ["setpriv", "--reuid=65534", "--regid=65534", "--clear-groups"]
 
 def listening(hosts: Hosts, i: int) -> list[tuple[str, int]]:
     """Addresses and ports on which something listens on host i."""
-    done = hosts.run(i, [sys.executable, "-c", LISTENING], check=True)
-    return [(address, port) for address, port in json.loads(done.stdout)]
+    result = hosts.run(i, [sys.executable, "-c", LISTENING], check=True)
+    return [(address, port) for address, port in json.loads(result.stdout)]
 
 
 def visit(hosts: Hosts, i: int, address: str, port: int) -> subprocess.CompletedProcess:
@@ -214,8 +214,8 @@ def test_the_store_listens_everywhere_and_asks_nobody(hosts):
         return True
 
     steps = (WORKER, "--steps=100000", "--pause=0.1")
-    typed = [TORCHRUN, "--standalone", "--nproc-per-node=2", *steps]
-    run_on_hosts(hosts, {0: typed}, TIMEOUT_S, meanwhile=look)
+    command = [TORCHRUN, "--standalone", "--nproc-per-node=2", *steps]
+    run_on_hosts(hosts, {0: command}, TIMEOUT_S, meanwhile=look)
     addresses = [address for address, _ in found["ports"]]
     assert hosts.addresses[0] in addresses  # gloo, once for each rank
     (visit_done,) = found["visits"]

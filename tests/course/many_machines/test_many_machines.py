@@ -60,7 +60,7 @@ def results(tmp_path_factory) -> Path:
 @pytest.fixture(scope="module")
 def hosts(results) -> dict[str, AgentRun]:
     """The run of the page: two torchruns with two ranks each, the second a second late."""
-    return launchers.on_hosts("--epochs", "1", "--results", results, quiet=True, timeout=LONG)
+    return launchers.run_on_hosts("--epochs", "1", "--results", results, quiet=True, timeout=LONG)
 
 
 @pytest.mark.push("hosts and Slurm")
@@ -86,12 +86,12 @@ def test_the_program_on_two_hosts_ends_as_on_one_process(hosts, results):
 def test_recorded_jobs_ended_alike(hosts, results):
     """Slurm and PBS have started the program that this machine has started by torchrun."""
     table = launchers.every_launcher(results, ["torchrun"])
-    assert list(table["started by"]) == ["torchrun", *launchers.STARTED_BY.values()]
+    assert list(table["started by"]) == ["torchrun", *launchers.JOB_LABELS.values()]
     assert table["loss"].max() - table["loss"].min() < 1e-4
-    seen = launchers.recorded_environment("Slurm")
-    assert list(seen["RANK"]) == ["0", "1", "2", "3"]
-    assert list(seen["SLURM_PROCID"]) == ["0", "0", "1", "1"]
-    assert set(seen["SLURM_NTASKS"]) == {"2"}, "Slurm's tasks are the torchruns"
+    environment = launchers.read_environment("Slurm")
+    assert list(environment["RANK"]) == ["0", "1", "2", "3"]
+    assert list(environment["SLURM_PROCID"]) == ["0", "0", "1", "1"]
+    assert set(environment["SLURM_NTASKS"]) == {"2"}, "Slurm's tasks are the torchruns"
 
 
 @pytest.mark.push("torchrun again")
@@ -105,18 +105,18 @@ def test_the_transcript_shows_command_lines_and_roll_call(hosts):
 @pytest.mark.push("torchrun again")
 def test_the_picture_has_the_order_of_a_meeting(hosts):
     """Ranks start when the ranks are given, and meet when the last one has reached the store."""
-    met = launchers.rendezvous(hosts)
-    assert len(met.intervals) == 3 * (2 + 4)
-    starts = met.intervals[met.intervals["what"] == launchers.STARTS]
+    times = launchers.rendezvous(hosts)
+    assert len(times.intervals) == 3 * (2 + 4)
+    starts = times.intervals[times.intervals["what"] == launchers.STARTS]
     agents, ranks = starts[starts["rank"].isna()], starts.dropna()
-    waits = met.intervals[met.intervals["what"] == launchers.WAITS]
+    waits = times.intervals[times.intervals["what"] == launchers.WAITS]
     tick = 0.5  # workers are looked at, and --tee reads what they print, ten times a second
-    assert agents["end"].max() <= met.ranks_assigned + tick
+    assert agents["end"].max() <= times.assignment_time + tick
     assert ranks["start"].min() >= waits["end"].min() - tick
-    assert ranks["end"].max() <= met.group_met + tick
-    assert (met.intervals["start"] <= met.intervals["end"] + tick).all()
-    picture = launchers.rendezvous_plot(met)
-    assert f"{met.store_host} keeps the store" in picture.alt
+    assert ranks["end"].max() <= times.meeting_time + tick
+    assert (times.intervals["start"] <= times.intervals["end"] + tick).all()
+    picture = launchers.rendezvous_plot(times)
+    assert f"{times.store_host} keeps the store" in picture.alt
     assert len(picture.axes.patches) == 3 * (2 + 4)
 
 
@@ -263,8 +263,8 @@ def hosts_to_play_with():
     ],
 )
 def test_each_fault_between_hosts_has_its_own_words(how, words, hosts_to_play_with):
-    made = hosts_to_play_with
-    answer = made.answer_to(made.values | {"breaks": how})
+    play = hosts_to_play_with
+    answer = play.answer_to(play.values | {"breaks": how})
     assert answer.error is None and re.search(words, answer.words), answer.words
     assert ("What to do" in answer.words) == bool(rendezvous_faults.ADVICE[how])
     assert answer.output == ""
@@ -272,12 +272,12 @@ def test_each_fault_between_hosts_has_its_own_words(how, words, hosts_to_play_wi
 
 @pytest.mark.push("breakages between hosts")
 def test_hosts_meet_and_number_their_ranks(hosts_to_play_with):
-    made = hosts_to_play_with
-    assert "node b, rank 3" in made.answer.words and "All ranks have met." in made.answer.words
+    play = hosts_to_play_with
+    assert "node b, rank 3" in play.answer.words and "All ranks have met." in play.answer.words
     for name, value in {"hosts": 3, "each": 1}.items():
-        made.controls[name].value = value
-    made.wait()
-    assert "node c, rank 2" in made.answer.words and "3 ranks answered" in made.status.value
+        play.controls[name].value = value
+    play.wait()
+    assert "node c, rank 2" in play.answer.words and "3 ranks answered" in play.status.value
 
 
 def test_the_default_patience_is_what_the_page_says():
@@ -301,8 +301,8 @@ def test_the_error_of_a_public_address_is_recorded():
 
 def test_recorded_faults_hold_their_key_sentences():
     """Each with its advice; three raise no error, which the page says as well."""
-    table = rendezvous_faults.recorded_faults()
-    assert len(table) == len(rendezvous_faults.RECORDED_ADVICE) and table["message"].all()
+    table = rendezvous_faults.read_faults()
+    assert len(table) == len(rendezvous_faults.FAULT_ADVICE) and table["message"].all()
     assert table["message"].str.startswith("none").sum() == 3
     assert table["message"].iloc[0] == "Connection refused, remote=[127.0.0.1]"
 
@@ -410,7 +410,7 @@ def test_one_number_of_ranks_is_no_study(tmp_path):
 
 def test_the_recorded_study_is_complete_and_drawn():
     """Strong and weak, each at 1, 2, 4 and 8 ranks, all of one model."""
-    tables = scaling.recorded_study()
+    tables = scaling.read_study()
     assert {kind: list(table["ranks"]) for kind, table in tables.items()} == {
         "strong": [1, 2, 4, 8],
         "weak": [1, 2, 4, 8],

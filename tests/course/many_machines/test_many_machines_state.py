@@ -17,7 +17,7 @@ BATCHES = ("--batch-size", "300")
 SHORT = {"epochs": 3, "batch_size": 300}
 
 
-def said(capsys: pytest.CaptureFixture) -> list[str]:
+def read_output(capsys: pytest.CaptureFixture) -> list[str]:
     """What the ranks of a launch printed, without launch's command line and the roll call."""
     lines = capsys.readouterr().out.splitlines()
     return [line for line in lines if "torchrun" not in line and ", local rank " not in line]
@@ -42,9 +42,9 @@ def test_a_training_with_stops_equals_one_without(ranks, tmp_path, capsys):
     state = tmp_path / "run.state"
     stop(state, ranks)
     first = f"[rank 0] Stopped after epoch 1. The same command resumes from {state}."
-    assert said(capsys) == [first]
+    assert read_output(capsys) == [first]
     stop(state, ranks)
-    assert said(capsys) == [first.replace("epoch 1", "epoch 2")]
+    assert read_output(capsys) == [first.replace("epoch 1", "epoch 2")]
     assert os.listdir(tmp_path) == ["run.state"]  # no request, nothing half-written
     with_stops = launch(many_machines.train, ranks=ranks, state=str(state), **SHORT)
     without = launch(many_machines.train, ranks=ranks, **SHORT)
@@ -70,16 +70,16 @@ def test_it_may_go_on_with_more_or_fewer_ranks(before, after, tmp_path):
 def test_the_report_at_the_end_is_that_of_the_whole_training(tmp_path, capsys):
     state = tmp_path / "run.state"
     stop(state, 2)
-    said(capsys)
+    read_output(capsys)
     launch(PROGRAM, "--state", str(state), *BATCHES)
     report = single_process.train(**SHORT).report(3).splitlines()
-    assert said(capsys) == [f"[rank 0] {line}" for line in report]
+    assert read_output(capsys) == [f"[rank 0] {line}" for line in report]
 
 
 def test_a_request_that_comes_in_the_last_epoch_is_answered_by_the_end(tmp_path, capsys):
     """Nothing is saved, and the request does not wait for the next training."""
     stop(tmp_path / "run.state", 2, "--epochs", "1")
-    assert said(capsys)[-1].endswith("of the digits right")
+    assert read_output(capsys)[-1].endswith("of the digits right")
     assert os.listdir(tmp_path) == []
 
 
@@ -138,7 +138,7 @@ class Malice:
         return Path.touch, (self.path,)
 
 
-def saved(path: Path, **changed) -> None:
+def write_state(path: Path, **changed) -> None:
     """A state of two epochs, with something changed."""
     model = many_machines.DigitsMLP(64, 1)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -152,15 +152,15 @@ def saved(path: Path, **changed) -> None:
     torch.save(whole | changed, path)
 
 
-def cut(path: Path) -> None:
+def truncate(path: Path) -> None:
     """What a program leaves that saves in place, and is killed."""
-    saved(path)
+    write_state(path)
     path.write_bytes(path.read_bytes()[:5000])
 
 
 CANNOT_BE_READ = "cannot be read as a saved training"
 WRONG = {
-    "cut": (cut, CANNOT_BE_READ),
+    "cut": (truncate, CANNOT_BE_READ),
     "empty": (Path.touch, CANNOT_BE_READ),
     "text": (lambda path: path.write_text("my thesis"), CANNOT_BE_READ),
     "folder": (Path.mkdir, CANNOT_BE_READ),
@@ -168,10 +168,10 @@ WRONG = {
     "tensor": (lambda path: torch.save(torch.ones(3), path), "is not a training that"),
     "foreign": (lambda path: torch.save({"model": {}}, path), "is not a training that"),
     "width": (
-        lambda path: saved(path, settings={"batch_size": 300, "width": 32, "depth": 1}),
+        lambda path: write_state(path, settings={"batch_size": 300, "width": 32, "depth": 1}),
         "'width': 32, 'depth': 1}, not {'batch_size': 300, 'width': 64",
     ),
-    "epochs": (lambda path: saved(path, done=4), "has 4 epochs already; --epochs asks for 3"),
+    "epochs": (lambda path: write_state(path, done=4), "has 4 epochs already; --epochs asks for 3"),
 }
 
 
@@ -185,7 +185,7 @@ def test_a_file_that_is_no_state_is_refused_by_its_name(wrong, tmp_path, capsys)
     with pytest.raises(RankFailed, match="SystemExit: 2") as failed:
         launch(PROGRAM, "--state", str(path), *BATCHES, ranks=3)
     assert "on 2 other ranks" in str(failed.value)
-    (line,) = said(capsys)
+    (line,) = read_output(capsys)
     assert line.startswith(f"[rank 0] {path}") and words in line
     assert os.listdir(tmp_path) == ["run.state"]  # no stranger's code has run
     assert not before or path.read_bytes() == before
@@ -194,7 +194,7 @@ def test_a_file_that_is_no_state_is_refused_by_its_name(wrong, tmp_path, capsys)
 def test_a_folder_that_is_not_there_is_found_out_at_the_beginning(tmp_path, capsys):
     with pytest.raises(RankFailed, match="SystemExit: 2"):
         launch(PROGRAM, "--state", str(tmp_path / "none" / "run.state"))
-    (line,) = said(capsys)
+    (line,) = read_output(capsys)
     assert "none is not a folder where this job may write" in line
 
 

@@ -58,7 +58,7 @@ def form(request) -> Form:
 
 
 @pytest.fixture(scope="module")
-def measured(form) -> pd.DataFrame:
+def measurements(form) -> pd.DataFrame:
     """Everything at `form.fitted`, whole steps at `form.predicted`."""
     with Hosts(2) as hosts, Ranks(hosts, form) as ranks:
         steps = ranks.undisturbed if form.alone else ranks.measure
@@ -67,21 +67,21 @@ def measured(form) -> pd.DataFrame:
 
 
 @pytest.fixture(scope="module")
-def links(form, measured) -> Links:
+def links(form, measurements) -> Links:
     """Fitted to all-reduces at `form.fitted`."""
-    alone = measured[measured["part"] == "all-reduce"].rename(columns={"amount": "bytes"})
+    alone = measurements[measurements["part"] == "all-reduce"].rename(columns={"amount": "bytes"})
     assert set(alone["bytes_per_second"]) == {mbit * MBIT for mbit in form.fitted}
     found, residuals = fit_links(alone)
-    print(alone.assign(off=residuals), measured)
+    print(alone.assign(off=residuals), measurements)
     if form.alone:
         assert abs(residuals[alone["bytes"] > 1024]).max() < 0.1
     return found
 
 
-def seconds_of(measured: pd.DataFrame, part: str, mbit: float) -> float:
+def seconds_of(measurements: pd.DataFrame, part: str, mbit: float) -> float:
     """Measured at this bandwidth."""
-    there = measured["bytes_per_second"] == mbit * MBIT
-    (found,) = measured[there & (measured["part"] == part)]["seconds"]
+    there = measurements["bytes_per_second"] == mbit * MBIT
+    (found,) = measurements[there & (measurements["part"] == part)]["seconds"]
     return found
 
 
@@ -92,26 +92,28 @@ def test_the_wire_carries_a_little_more_than_the_data(form, links):
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["slower", "between"])
-def test_a_step_is_predicted_at_a_bandwidth_that_was_not_fitted(form, measured, links, which):
+def test_a_step_is_predicted_at_a_bandwidth_that_was_not_fitted(form, measurements, links, which):
     """Within 20 % of a real DDP step, its overlap included."""
     mbit = form.predicted[which]
-    compute = min(seconds_of(measured, "compute", fitted) for fitted in form.fitted)
+    compute = min(seconds_of(measurements, "compute", fitted) for fitted in form.fitted)
     job = Job(fixed=compute, per_row=0.0, buckets=form.work.buckets())
     predicted = predict_step(job, links.at(mbit * MBIT), 2, form.work.rows[0])
-    step = seconds_of(measured, "step", mbit)
+    step = seconds_of(measurements, "step", mbit)
     print(f"{mbit} Mbit/s: predicted {predicted.seconds:.4f}, measured {step:.4f} s; {links}")
     assert predicted.seconds == pytest.approx(step, rel=0.2)
     assert step > 1.2 * compute  # the network was worth predicting
 
 
 @pytest.mark.parametrize("which", [0, 1], ids=["slower", "between"])
-def test_an_ordered_network_is_as_slow_as_that_one(form, measured, links, which):
+def test_an_ordered_network_is_as_slow_as_that_one(form, measurements, links, which):
     """A whole DDP step on ranks of one host, within 20 %; headers take a share of a real link."""
     mbit = form.predicted[which]
     ordered = Network(mbit * MBIT / links.overhead, links.alpha)
     step = ordered_step(form, ordered)
-    print(f"{mbit} Mbit/s: ordered {step:.4f}, shaped {seconds_of(measured, 'step', mbit):.4f} s")
-    assert step == pytest.approx(seconds_of(measured, "step", mbit), rel=0.2)
+    print(
+        f"{mbit} Mbit/s: ordered {step:.4f}, shaped {seconds_of(measurements, 'step', mbit):.4f} s"
+    )
+    assert step == pytest.approx(seconds_of(measurements, "step", mbit), rel=0.2)
 
 
 def ordered_step(form: Form, ordered: Network) -> float:
@@ -129,8 +131,8 @@ def test_the_page_predicts_a_size_that_it_has_not_measured():
     Nothing else runs meanwhile: the ranks have real-time priority on all cores for some seconds.
     """
     line = [sys.executable, "-m", "tests.workers.page_alone"]
-    done = subprocess.run(line, cwd=CHECKOUT, capture_output=True, text=True, timeout=240)
-    assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout.splitlines()[-1])
+    result = subprocess.run(line, cwd=CHECKOUT, capture_output=True, text=True, timeout=240)
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout.splitlines()[-1])
     assert found["whole steps"] == pytest.approx([1.0] * 8, rel=0.35)  # measured: 0.86 to 1.00
     assert found["six ranks"] == pytest.approx(1.0, rel=0.35)  # measured: 1.00

@@ -88,11 +88,11 @@ def test_a_step_sends_every_gradient_along_its_row_and_its_column():
 
 @pytest.mark.parametrize("ranks", [1, 4])
 def test_gloo_connects_every_rank_with_every_other(ranks):
-    met = launch(rendezvous.record_rendezvous, ranks=ranks)
+    traces = launch(rendezvous.record_rendezvous, ranks=ranks)
     every = {(one, other) for other in range(ranks) for one in range(other)}
-    assert rendezvous.connected_pairs(met) == every
-    assert [len(one.before) for one in met] == [1] * ranks  # to the store
-    assert [len(one.after) for one in met] == [ranks] * ranks  # rank 0 has no more than the others
+    assert rendezvous.connected_pairs(traces) == every
+    assert [len(one.before) for one in traces] == [1] * ranks  # to the store
+    assert [len(one.after) for one in traces] == [ranks] * ranks  # rank 0 has no more
 
 
 def test_gloo_writes_one_address_a_rank_and_reads_all():
@@ -101,9 +101,9 @@ def test_gloo_writes_one_address_a_rank_and_reads_all():
     read = {(event.rank, event.owner) for event in events if event.what != "set"}
     assert sorted(written) == [(rank, rank) for rank in range(4)]
     assert read == {(rank, owner) for rank in range(4) for owner in range(4)}
-    began = {event.owner: event.start for event in events if event.what == "set"}
+    write_times = {event.owner: event.start for event in events if event.what == "set"}
     for event in events:  # nobody gets a value before its rank has begun to write it
-        assert event.end >= began[event.owner]
+        assert event.end >= write_times[event.owner]
 
 
 def test_rank_0_has_the_stores_connections_with_tcp_alone():
@@ -215,8 +215,8 @@ def test_a_group_of_its_members_alone_hangs_if_they_are_in_unequally_many_groups
 
 def test_a_mesh_adds_along_its_rows_then_down_its_columns():
     rows = [[1, 6, 21], [2, 6, 21], [3, 6, 21], [4, 15, 21], [5, 15, 21], [6, 15, 21]]
-    held = launch(meshes.on_a_mesh, "2 x 3", "gpu, node", meshes.SUM, ranks=6)
-    assert [[value for (value,) in of_rank] for of_rank in held] == rows
+    of_ranks = launch(meshes.run_on_mesh, "2 x 3", "gpu, node", meshes.SUM, ranks=6)
+    assert [[value for (value,) in of_rank] for of_rank in of_ranks] == rows
 
 
 @pytest.mark.parametrize(
@@ -229,8 +229,8 @@ def test_a_mesh_adds_along_its_rows_then_down_its_columns():
     ],
 )
 def test_a_group_of_a_mesh_hears_only_its_own(shape, along, collective, after):
-    held = launch(meshes.on_a_mesh, shape, along, collective, ranks=4)
-    assert [of_rank[-1] for of_rank in held] == after
+    of_ranks = launch(meshes.run_on_mesh, shape, along, collective, ranks=4)
+    assert [of_rank[-1] for of_rank in of_ranks] == after
 
 
 def test_a_slice_holds_the_ranks_that_differ_in_its_dimensions():
@@ -245,7 +245,7 @@ def test_a_slice_holds_the_ranks_that_differ_in_its_dimensions():
 
 
 def test_a_rank_is_in_four_groups_of_a_mesh_of_three_dimensions():
-    found = meshes.how_many_groups(launch(meshes.slices, ranks=8))
+    found = meshes.count_groups(launch(meshes.slices, ranks=8))
     assert found == {"of each rank": [4] * 8, "altogether": 13}
 
 
@@ -258,7 +258,7 @@ def test_a_slice_with_two_names_has_no_group_of_its_own():
 
 
 def test_two_sums_are_timed_in_milliseconds():
-    table = groups.one_stage_or_two(ranks=2, rounds=1)
+    table = groups.compare_stages(ranks=2, rounds=1)
     assert list(table["size"]) == ["19 kB", "19 kB", "4 MiB", "4 MiB"]
     assert all(float(median) > 0 for median in table["median (ms)"])
     assert list(table["ratio"])[::2] == ["1.00", "1.00"]
@@ -275,7 +275,7 @@ def test_a_backend_for_gpus_refuses_a_tensor_on_the_cpu():
 
 def test_gloo_can_do_on_a_cpu_what_the_documentation_says():
     tried = launch(groups.try_operations, "gloo", "cpu", ranks=2)[0]
-    assert tried == groups.DOCUMENTED["gloo", "cpu"]
+    assert tried == groups.DOCUMENTED_SUPPORT["gloo", "cpu"]
 
 
 def test_the_table_of_backends_says_what_was_tried():
@@ -346,14 +346,14 @@ def test_monitored_barrier_names_who_is_missing(all_ranks):
 
 
 @pytest.fixture(scope="module")
-def started():
+def agent_runs():
     """Two torchruns with 2 and 3 ranks, as the page starts them."""
     return nodes.on_nodes([2, 3])
 
 
 @pytest.mark.push("torchrun again")
-def test_ranks_count_through_the_nodes_and_local_ranks_start_again(started):
-    who = nodes.environment(started)
+def test_ranks_count_through_the_nodes_and_local_ranks_start_again(agent_runs):
+    who = nodes.environment(agent_runs)
     assert list(who["RANK"]) == [0, 1, 2, 3, 4] and set(who["WORLD_SIZE"]) == {5}
     assert list(who["GROUP_RANK"]) == [0, 0, 1, 1, 1]
     assert list(who["LOCAL_RANK"]) == [0, 1, 0, 1, 2]
@@ -362,14 +362,14 @@ def test_ranks_count_through_the_nodes_and_local_ranks_start_again(started):
 
 
 @pytest.mark.push("torchrun again")
-def test_node_0_keeps_the_store_that_all_ranks_know(started):
-    assert nodes.store_node(started) == 0
-    assert nodes.environment(started)["MASTER_PORT"].nunique() == 1
+def test_node_0_keeps_the_store_that_all_ranks_know(agent_runs):
+    assert nodes.store_node(agent_runs) == 0
+    assert nodes.environment(agent_runs)["MASTER_PORT"].nunique() == 1
 
 
 @pytest.mark.long
-def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(started):
-    table = nodes.devices(nodes.environment(started))
+def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(agent_runs):
+    table = nodes.devices(nodes.environment(agent_runs))
     missing = table["cuda:RANK"].str.contains("does not exist")
     assert list(missing) == [False, False, False, True, True]
     assert not table["cuda:LOCAL_RANK"].str.contains("not").any()
@@ -377,17 +377,17 @@ def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(started):
 
 @pytest.mark.gpu
 def test_visible_gpus_are_numbered_anew():
-    def seen(visible: str | None) -> list[str]:
+    def visible_devices(visible: str | None) -> list[str]:
         chosen = {} if visible is None else {"CUDA_VISIBLE_DEVICES": visible}
         command = [sys.executable, "-m", "tests.workers.process_groups_workers"]
         root = ROOT
-        done = subprocess.run(
+        result = subprocess.run(
             command, env=os.environ | chosen, cwd=root, capture_output=True, text=True, check=True
         )
-        return done.stdout.split()
+        return result.stdout.split()
 
-    every = seen(None)
-    assert seen("1,0") == [every[1], every[0]]
+    every = visible_devices(None)
+    assert visible_devices("1,0") == [every[1], every[0]]
 
 
 # The pages themselves

@@ -20,10 +20,12 @@ def job(*ranks_of_nodes: int) -> pd.DataFrame:
 
 def test_agents_plot_puts_every_rank_into_its_node():
     picture = nodes.agents_plot(job(2, 3), store=0)
-    said = words(picture)
-    assert {"node 0", "node 1", "store\nport 2950", *(f"rank {r}\n" for r in range(5))} <= set(said)
-    assert [said.count(f"local {rank}") for rank in range(3)] == [2, 2, 1]
-    assert said.count("torchrun") == 2
+    texts = words(picture)
+    assert {"node 0", "node 1", "store\nport 2950", *(f"rank {r}\n" for r in range(5))} <= set(
+        texts
+    )
+    assert [texts.count(f"local {rank}") for rank in range(3)] == [2, 2, 1]
+    assert texts.count("torchrun") == 2
     has = "node 0 has started the ranks 0 (local 0), 1 (local 1) and keeps the store"
     assert has in picture.alt
 
@@ -34,8 +36,8 @@ def test_agents_plot_has_room_for_64_ranks_of_a_cluster():
 
 @pytest.mark.parametrize(("along", "frames"), [("gpu", 2), ("node", 3)])
 def test_mesh_plot_shows_values_in_the_ranks_colours_and_frames_the_groups(along, frames):
-    held = [([rank + 1], [6 if rank < 3 else 15]) for rank in range(6)]
-    picture = meshes.mesh_plot(held, "2 x 3", along, "all_reduce")
+    of_ranks = [([rank + 1], [6 if rank < 3 else 15]) for rank in range(6)]
+    picture = meshes.mesh_plot(of_ranks, "2 x 3", along, "all_reduce")
     assert {"before", f'all_reduce\nalong "{along}"', "1", "15", "rank 5\n"} <= set(words(picture))
     assert len(picture.axes.patches) == 6 + 6 + frames
     assert picture.axes.patches[5].get_edgecolor()[:3] == pytest.approx(
@@ -44,19 +46,19 @@ def test_mesh_plot_shows_values_in_the_ranks_colours_and_frames_the_groups(along
 
 
 def test_a_mesh_to_play_with_has_a_panel_for_each_step():
-    made = meshes.play_mesh()
-    found = made.answer.words
+    play = meshes.play_mesh()
+    found = play.answer.words
     assert "before: 1; 2; 3; 4. " in found and "the columns: 10; 10; 10; 10." in found
-    made.controls["shape"].value, made.controls["along"].value = "1 x 4", "node"
-    made.wait()
-    assert "as a mesh of 1 by 4" in made.answer.words
-    assert '. all_reduce along "node", with' in made.answer.words and "10" not in made.answer.words
+    play.controls["shape"].value, play.controls["along"].value = "1 x 4", "node"
+    play.wait()
+    assert "as a mesh of 1 by 4" in play.answer.words
+    assert '. all_reduce along "node", with' in play.answer.words and "10" not in play.answer.words
 
 
 def test_the_steps_of_a_wide_mesh_stand_one_below_the_other():
-    held = [([rank], [6]) for rank in range(4)]
+    of_ranks = [([rank], [6]) for rank in range(4)]
     wide, square = (
-        meshes.mesh_plot(held, shape, "gpu", "all_reduce") for shape in ("1 x 4", "2 x 2")
+        meshes.mesh_plot(of_ranks, shape, "gpu", "all_reduce") for shape in ("1 x 4", "2 x 2")
     )
     assert len(wide.axes.patches) == 2 * 4 + 1
     (width, height), (other, lower) = (one.figure.get_size_inches() for one in (wide, square))

@@ -16,7 +16,7 @@ FLAGS = list(product((True, False), repeat=2))
 
 
 @pytest.fixture(scope="module")
-def drawn() -> SimpleNamespace:
+def draws() -> SimpleNamespace:
     """What hypothesis draws from; a package for developers, imported only here."""
     some = pytest.importorskip("hypothesis").strategies
     ranks = [(rank, size) for size in range(1, 13) for rank in range(size)]
@@ -52,7 +52,7 @@ def by_sampler(n: int, rank: int, world_size: int, epoch: int, **options) -> lis
 @pytest.mark.parametrize(
     "cases", [1_000, pytest.param(10_000, marks=pytest.mark.release("thousands of cases more"))]
 )
-def test_my_indices_are_the_samplers_own(drawn, cases):
+def test_my_indices_are_the_samplers_own(draws, cases):
     """With and without shuffle and drop_last, for any seed and epoch."""
     seen = set()
 
@@ -61,7 +61,7 @@ def test_my_indices_are_the_samplers_own(drawn, cases):
         assert my_indices(n, *rank, epoch, **options) == by_sampler(n, *rank, epoch, **options)
         seen.add((n, rank, epoch, flags, seed))
 
-    for_all(cases, agree, drawn.lengths, drawn.ranks, drawn.epochs, drawn.flags, drawn.seeds)
+    for_all(cases, agree, draws.lengths, draws.ranks, draws.epochs, draws.flags, draws.seeds)
     assert len(seen) >= cases
 
 
@@ -73,44 +73,44 @@ def test_of_no_samples_the_sampler_gives_none():
             assert my_indices(0, rank, world_size, 1, drop_last=drop_last) == []
 
 
-def test_each_sample_comes_once_however_often_the_job_was_stopped(drawn):
+def test_each_sample_comes_once_however_often_the_job_was_stopped(draws):
     """At up to four world sizes, one after the other."""
 
     def once(n, epoch, seed, data):
         trained = []
-        for _ in range(data.draw(drawn.integers(1, 4), "stops")):
-            size = data.draw(drawn.worlds, "world_size")
+        for _ in range(data.draw(draws.integers(1, 4), "stops")):
+            size = data.draw(draws.worlds, "world_size")
             left = [resume_indices(n, epoch, seed, len(trained), r, size) for r in range(size)]
             assert max(map(len, left)) - min(map(len, left)) <= 1
-            steps = data.draw(drawn.integers(0, max(map(len, left))), "steps")
+            steps = data.draw(draws.integers(0, max(map(len, left))), "steps")
             trained += [own[step] for step in range(steps) for own in left if step < len(own)]
         rest = [resume_indices(n, epoch, seed, len(trained), rank, 3) for rank in range(3)]
         assert sorted(chain(trained, *rest)) == list(range(n))
 
-    for_all(FEW, once, drawn.lengths_or_0, drawn.epochs, drawn.seeds, drawn.more)
+    for_all(FEW, once, draws.lengths_or_0, draws.epochs, draws.seeds, draws.more)
 
 
-def test_it_goes_on_where_the_sampler_was_stopped(drawn):
+def test_it_goes_on_where_the_sampler_was_stopped(draws):
     """Whatever the batch size: after as many samples on each rank, these are the first ones."""
 
     def goes_on(n, before, after, epoch, seed, data):
-        each = data.draw(drawn.integers(0, n // before), "samples of each rank")
+        each = data.draw(draws.integers(0, n // before), "samples of each rank")
         samples = [by_sampler(n, rank, before, epoch, seed=seed) for rank in range(before)]
         trained = [sample for own in samples for sample in own[:each]]
         rest = [resume_indices(n, epoch, seed, each * before, rank, after) for rank in range(after)]
         assert sorted(chain(trained, *rest)) == list(range(n))
 
-    lists = (drawn.lengths, drawn.worlds, drawn.worlds, drawn.epochs, drawn.seeds, drawn.more)
+    lists = (draws.lengths, draws.worlds, draws.worlds, draws.epochs, draws.seeds, draws.more)
     for_all(FEW, goes_on, *lists)
 
 
-def test_without_a_stop_a_single_rank_has_the_samplers_order(drawn):
+def test_without_a_stop_a_single_rank_has_the_samplers_order(draws):
     """Nothing trained yet, one rank: the whole order."""
 
     def same(n, epoch, seed):
         assert resume_indices(n, epoch, seed, 0, 0, 1) == my_indices(n, 0, 1, epoch, seed=seed)
 
-    for_all(FEW, same, drawn.lengths, drawn.epochs, drawn.seeds)
+    for_all(FEW, same, draws.lengths, draws.epochs, draws.seeds)
 
 
 def test_the_hash_of_a_text_is_another_one_in_each_call_of_an_attempt(monkeypatch):

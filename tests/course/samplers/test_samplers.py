@@ -108,10 +108,10 @@ def test_the_table_has_a_row_for_each_sample():
 
 def test_the_microscope_frames_what_was_given_out_before():
     picture = assignment_plot(sample_table(DEALT))
-    drawn = boxes(picture)
-    heavy = [box for box in drawn if edge(box) == INK]
-    assert len(drawn) == 16 and len(heavy) == 2  # ranks 2 and 3 got 0 and 1, a second time
-    assert {edge(box) for box in drawn} == {INK, *(rank_colour(rank) for rank in range(4))}
+    all_boxes = boxes(picture)
+    heavy = [box for box in all_boxes if edge(box) == INK]
+    assert len(all_boxes) == 16 and len(heavy) == 2  # ranks 2 and 3 got 0 and 1, a second time
+    assert {edge(box) for box in all_boxes} == {INK, *(rank_colour(rank) for rank in range(4))}
     assert {"epoch 0, rank 3", "epoch 1, rank 0", "9"} <= set(words(picture))
     assert any("heavy frame" in text for text in words(picture))
     assert not any(
@@ -121,10 +121,10 @@ def test_the_microscope_frames_what_was_given_out_before():
 
 def test_the_owners_show_who_got_a_sample_twice_or_nobody():
     picture = owners_plot(sample_table({"before": DEALT[0], "after": DEALT[1]}), 10)
-    drawn = boxes(picture)
-    dashed = [box for box in drawn if edge(box) == INK]
+    all_boxes = boxes(picture)
+    dashed = [box for box in all_boxes if edge(box) == INK]
     assert len(dashed) == 6  # 4 to 9 in "after"
-    halves = [box for box in drawn if box.get_width() < 0.5]
+    halves = [box for box in all_boxes if box.get_width() < 0.5]
     assert [edge(box) for box in halves] == [rank_colour(rank) for rank in (0, 2, 1, 3)]
     assert {"before", "after"} <= set(words(picture))
     assert any(text == "divided box: given out twice; dashed: left out" for text in words(picture))
@@ -142,8 +142,8 @@ def test_a_part_of_an_epoch_has_no_dashed_boxes():
     """Dashed means that no rank gets the sample in the whole epoch, never `not yet`."""
     table = sample_table({"before": DEALT[1], "together": DEALT[1]})
     picture = owners_plot(table, 6, parts=["before"])
-    drawn = boxes(picture)
-    assert len([box for box in drawn if edge(box) == INK]) == 2  # 4 and 5 in "together"
+    all_boxes = boxes(picture)
+    assert len([box for box in all_boxes if edge(box) == INK]) == 2  # 4 and 5 in "together"
     assert picture.alt.count("left out: 4, 5") == 1
 
 
@@ -183,8 +183,8 @@ def test_what_cannot_be_drawn_is_said(draw, message):
 
 
 def test_the_committed_figure_is_what_the_code_draws(tmp_path):
-    drawn = pinning_plot().save(tmp_path / "drawn.svg")
-    assert drawn.read_text() == PINNING_FILE.read_text()
+    all_boxes = pinning_plot().save(tmp_path / "drawn.svg")
+    assert all_boxes.read_text() == PINNING_FILE.read_text()
 
 
 def test_the_figure_describes_itself():

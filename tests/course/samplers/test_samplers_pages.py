@@ -91,7 +91,7 @@ def test_without_shuffling_an_epoch_ends_with_nine_for_every_digit(seed):
 def test_the_padding_is_counted_and_the_chapters_accuracy_is_exact():
     torch.manual_seed(0)
     weights = evaluation.DigitsMLP().state_dict()
-    digits = evaluation.wrong_ones_first(weights)
+    digits = evaluation.digits_with_errors_first(weights)
     model = evaluation.DigitsMLP()
     model.load_state_dict(weights)
     right = model(digits.images).argmax(dim=1) == digits.labels
@@ -278,7 +278,7 @@ def test_equally_many_texts_are_uneven_work():
 
 
 def test_the_sampler_runs_ahead_of_the_loop_with_workers():
-    assert launch(resuming.yielded_before_first_batch, 2, ranks=2) == [
+    assert launch(resuming.samples_before_first_batch, 2, ranks=2) == [
         10,
         10,
     ]  # (2 · 2 + 1) batches
@@ -313,12 +313,12 @@ def test_the_loop_of_one_process_learns():
 
 @pytest.mark.push("claims of the pages that take long")
 def test_a_dealing_to_play_with_counts_what_came_again_and_what_never():
-    made = index_sharding.play_index_sharding()
-    assert made.answer.words.count("12 given out, 2 repeated; left out: none") == 2
-    made.controls["drop_last"].value, made.controls["samples"].value = True, 11
-    made.wait()
-    assert "8 given out, 0 repeated; left out: " in made.answer.words
-    made.controls["samples"].value = 3
-    made.wait()
-    assert made.answer.error is None
-    assert "No rank got a sample. epoch 0: 0 given out" in made.answer.words
+    play = index_sharding.play_index_sharding()
+    assert play.answer.words.count("12 given out, 2 repeated; left out: none") == 2
+    play.controls["drop_last"].value, play.controls["samples"].value = True, 11
+    play.wait()
+    assert "8 given out, 0 repeated; left out: " in play.answer.words
+    play.controls["samples"].value = 3
+    play.wait()
+    assert play.answer.error is None
+    assert "No rank got a sample. epoch 0: 0 given out" in play.answer.words

@@ -9,12 +9,12 @@ from ddp_workbook import launch
 from ddp_workbook.experiments.start_here.first_sum import (
     DIES,
     LATE,
-    OTHER,
+    OTHER_CALL,
     SHAPE,
     SumResult,
-    one_sum,
-    one_sum_plot,
     play_sum,
+    run_sum,
+    sum_plot,
 )
 from manyranks.diagnostics import advice
 from tests.cells import python_of
@@ -23,15 +23,15 @@ from tools.set_up import ROOT
 
 
 def test_four_processes_have_one_sum():
-    of_ranks = launch(one_sum, ranks=4)
-    assert [held.before for held in of_ranks] == [1, 2, 3, 4]
-    assert [held.after for held in of_ranks] == [10] * 4
-    assert len({held.process for held in of_ranks}) == 4
+    of_ranks = launch(run_sum, ranks=4)
+    assert [results.before for results in of_ranks] == [1, 2, 3, 4]
+    assert [results.after for results in of_ranks] == [10] * 4
+    assert len({results.process for results in of_ranks}) == 4
 
 
 def test_picture_and_words_have_the_values_that_they_are_given():
     of_ranks = [SumResult(71, 1.5, 4.0, 0.25), SumResult(72, 2.5, 4.0, 2.01)]
-    picture = one_sum_plot(of_ranks)
+    picture = sum_plot(of_ranks)
     shown = [text.get_text() for text in picture.axes.texts]
     assert "rank 1, process 72: x = 2.5" in shown and shown.count("x = 4 after 0.25 s") == 1
     assert "numbered 71, 72" in picture.alt and "begin with 1.5, 2.5" in picture.alt
@@ -39,25 +39,25 @@ def test_picture_and_words_have_the_values_that_they_are_given():
 
 
 def test_each_rank_brings_what_its_slider_says():
-    held = launch(one_sum, ranks=4, x_0=-5, x_3=20)
-    assert [one.before for one in held] == [-5, 2, 3, 20] and held[2].after == 20
-    late = launch(one_sum, ranks=4, rank_3=LATE)
-    assert max(one.waited for one in late[:3]) > 1.5 and [one.after for one in late] == [10] * 4
+    results = launch(run_sum, ranks=4, x_0=-5, x_3=20)
+    assert [one.before for one in results] == [-5, 2, 3, 20] and results[2].after == 20
+    late = launch(run_sum, ranks=4, rank_3=LATE)
+    assert max(one.seconds for one in late[:3]) > 1.5 and [one.after for one in late] == [10] * 4
 
 
 @pytest.mark.parametrize(
     ("how", "words"),
     [
-        (OTHER, "rank 3  waits in barrier"),
+        (OTHER_CALL, "rank 3  waits in barrier"),
         (DIES, "Rank 3 of 4 was ended by SIGKILL"),
         (SHAPE, "different shapes or dtypes"),
     ],
 )
 def test_each_way_of_rank_3_has_its_report(how, words):
-    made = play_sum()
-    made.controls["rank_3"].value = how
-    made.wait()
-    assert words in made.display.value and "Afterwards the ranks have 10" in made.answer.words
+    play = play_sum()
+    play.controls["rank_3"].value = how
+    play.wait()
+    assert words in play.display.value and "Afterwards the ranks have 10" in play.answer.words
 
 
 PRETEND = """import os, sys

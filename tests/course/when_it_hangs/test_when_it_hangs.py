@@ -19,7 +19,7 @@ from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 HANGS = "BCDEFG"
 
 
-def compared(mistake: str) -> list[str]:
+def compare_ranks(mistake: str) -> list[str]:
     """The error that this rank gets from each of the three comparisons, "" if none."""
     dist.init_process_group("gloo")
     rank = dist.get_rank()
@@ -60,7 +60,7 @@ def error_of(check) -> str:
     ],
 )
 def test_each_comparison_raises_on_all_ranks_or_on_none(mistake, words):
-    found = on_ranks(3)(compared, mistake)
+    found = on_ranks(3)(compare_ranks, mistake)
     assert found == [words] * 3
 
 
@@ -106,8 +106,8 @@ def test_each_patient_is_as_the_page_says(patient):
             run_ranks(call, 4, quiet=True, hang_limits=limits)
         assert hung.value.mismatches
         return
-    said = str(symptoms.symptoms_table(run_ranks(call, 4, quiet=True, hang_limits=limits)))
-    assert ("no" in [line.split()[-1] for line in said.splitlines()] or "no, from" in said) == (
+    text = str(symptoms.symptoms_table(run_ranks(call, 4, quiet=True, hang_limits=limits)))
+    assert ("no" in [line.split()[-1] for line in text.splitlines()] or "no, from" in text) == (
         patient != symptoms.CORRECT
     )
 

@@ -12,7 +12,7 @@ from ddp_workbook.chapters import (
     single_process,
 )
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
-from ddp_workbook.experiments.start_here.first_sum import one_sum
+from ddp_workbook.experiments.start_here.first_sum import run_sum
 from manyranks.launcher import rank_environment
 from manyranks.launcher.launch import launch
 from manyranks.recording.collectives import record_collectives
@@ -39,7 +39,7 @@ def test_more_ranks_than_gpus_meet_on_the_cpu():
 def test_page_00s_sum_where_every_rank_sees_a_gpu(monkeypatch):
     monkeypatch.setattr(rank_environment, "a_gpu_each", lambda ranks: True)
     assert launch(workers.sees_a_gpu, ranks=2) == [True, True]
-    assert [held.after for held in launch(one_sum, ranks=4)] == [10] * 4
+    assert [held.after for held in launch(run_sum, ranks=4)] == [10] * 4
 
 
 @gpu1

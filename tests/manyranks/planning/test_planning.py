@@ -857,7 +857,7 @@ def test_the_command_says_whether_it_fits_and_exits_so():
 
 def test_published_runs_are_within_what_a_plan_can_know():
     """What is kept within 10 %; memory and tokens/s as far off as the page says, and why."""
-    runs = on_page.published()
+    runs = on_page.published_runs()
     off = runs["off"].str.rstrip("%").astype(int)
     assert off.abs().max() < 50
     assert (off.abs() <= 15)[runs["source"] == on_page.FOUNDRY].all()

@@ -336,7 +336,7 @@ def test_the_numbers_of_the_page_hold():
     infiniband, shared, slow = weak.loc[1024][list(projection.NETWORKS)]
     assert infiniband > 0.99 and 0.6 < shared < 0.65 and slow < 0.25
     assert projection.ROWS * projection.SEQUENCE == 65_536
-    assert projection.published()["efficiency"].tolist() == [0.785, 0.973]
+    assert projection.published_table()["efficiency"].tolist() == [0.785, 0.973]
 
 
 def test_where_a_step_is_shortest_on_the_page():

@@ -83,7 +83,7 @@ def test_all_strategies_compute_the_same_loss():
     chosen = [
         strategy for strategy in strategies.STRATEGIES.values() if strategy.kind != "one process"
     ]
-    of_ranks = launch(strategies.measured_steps, chosen, 32, 1, ranks=4)
+    of_ranks = launch(strategies.measure_steps, chosen, 32, 1, ranks=4)
     for of_rank in of_ranks:
         losses = {name: step.loss for name, step in of_rank.items()}
         exact = torch.tensor([loss for name, loss in losses.items() if name != "bf16"])
@@ -117,7 +117,7 @@ def held_of_two():
 
 def test_what_a_gpu_has_recorded_stands_beside_the_formulas(tmp_path):
     """Counted on rank 0 of eight, in MB; no rows where nobody has recorded any."""
-    assert experiment.recorded_ledger(tmp_path).empty
+    assert experiment.read_ledger(tmp_path).empty
     model = DigitsTransformer(64, 3)
     parameter_bytes = 4 * parameters_of(model) * FLOAT
     size = {"width": 64, "depth": 3, "batch": 64}
@@ -128,7 +128,7 @@ def test_what_a_gpu_has_recorded_stands_beside_the_formulas(tmp_path):
         for after in ("built", "optimizer step", "next step")
     ]
     one_gpu.record("memory", rows, "a GPU", tmp_path)
-    (row,) = experiment.recorded_ledger(tmp_path).to_dict("records")
+    (row,) = experiment.read_ledger(tmp_path).to_dict("records")
     assert (
         row["kept, by formula"]
         == row["kept, counted"]

@@ -15,7 +15,7 @@ import torch.distributed.checkpoint as dcp
 from ddp_workbook.chapters.distributed_data_parallel import cleanup
 from manyranks import figures
 
-STEPS, SAVED_AFTER = 12, 3
+STEPS, SAVE_AFTER_STEP = 12, 3
 COMPUTE = 0.03  # seconds of a step
 DISK_WRITE_S = 0.3  # seconds of a write; a sleep, because the disks of readers differ
 VALUES = 2_000_000  # float32 on each rank
@@ -50,28 +50,28 @@ def save_timeline(folder: Path, asynchronous: bool) -> tuple[list[Event], float]
     state = {f"weight_{dist.get_rank()}": torch.zeros(VALUES)}
     (weight,) = state.values()
     name, events = "async_save" if asynchronous else "save", []
-    writer, arrived, pending = SlowDisk(folder), [], None
+    writer, write_ends, pending = SlowDisk(folder), [], None
     dist.barrier()
-    began = time.perf_counter()
-    now = lambda: time.perf_counter() - began  # noqa: E731
+    start_time = time.perf_counter()
+    now = lambda: time.perf_counter() - start_time  # noqa: E731
     for step in range(STEPS):
         start = now()
         time.sleep(COMPUTE)
         dist.all_reduce(torch.ones(1000))
         weight += 1
         events.append(Event(f"{name}: training", "step", start, now()))
-        if step + 1 == SAVED_AFTER:
+        if step + 1 == SAVE_AFTER_STEP:
             start = now()
             if asynchronous:
                 pending = dcp.async_save(state, storage_writer=writer, process_group=group)
-                pending.add_done_callback(lambda _: arrived.append(now()))
+                pending.add_done_callback(lambda _: write_ends.append(now()))
             else:
                 dcp.save(state, storage_writer=writer)
             events.append(Event(f"{name}: training", "waits", start, now()))
-            copied = now()
+            copy_end = now()
     if pending:
         pending.result()  # raises what went wrong in the thread
-        events.append(Event(f"{name}: its thread", "writes", copied, arrived[0]))
+        events.append(Event(f"{name}: its thread", "writes", copy_end, write_ends[0]))
     dcp.load(state, checkpoint_id=folder)
     cleanup()
     return events, weight.mean().item()
@@ -82,7 +82,7 @@ def timelines_plot(of_ways: Sequence[tuple[list[Event], float]]) -> figures.Pict
     """Lanes of one rank: the training with `save`, and with `async_save` with its thread."""
     events = pd.DataFrame([event for events, _ in of_ways for event in events])
     events[["start", "end"]] *= 1e3
-    about = f"{STEPS} steps with a save after step {SAVED_AFTER}"
+    about = f"{STEPS} steps with a save after step {SAVE_AFTER_STEP}"
     return figures.lanes(events, "milliseconds on rank 0", about)
 
 
@@ -94,9 +94,9 @@ def all_reduce_during_save(folder: Path, own_group: bool) -> int:
     for number in range(SAVES):
         save = dcp.async_save(state, checkpoint_id=folder / f"{number}", process_group=group)
         for _ in range(REDUCES):
-            one = torch.ones(1)
-            dist.all_reduce(one)
-            wrong += one.item() != dist.get_world_size()
+            total = torch.ones(1)
+            dist.all_reduce(total)
+            wrong += total.item() != dist.get_world_size()
         save.result()
     cleanup()
     return wrong
@@ -120,5 +120,5 @@ def dcp_round_trip(folder: Path) -> dict[str, int]:
     state[f"number_{rank}"] = None
     dcp.load(state, checkpoint_id=folder)
     cleanup()
-    found = [int(torch.as_tensor(value).max()) for value in state.values()]
-    return dict(zip([*list(state)[:-1], "number_<rank>"], found, strict=True))
+    values = [int(torch.as_tensor(value).max()) for value in state.values()]
+    return dict(zip([*list(state)[:-1], "number_<rank>"], values, strict=True))

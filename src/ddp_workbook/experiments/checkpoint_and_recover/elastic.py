@@ -21,14 +21,14 @@ from manyranks.launcher.launch import launch
 from manyranks.launcher.rendezvous import LOOPBACK, free_port
 
 TIMEOUT_S = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
-RECORDED = Path(__file__).parents[4] / "data" / "checkpoint_and_recover" / "elastic.json"
+RESULTS_FILE = Path(__file__).parents[4] / "data" / "checkpoint_and_recover" / "elastic.json"
 TRACED_TRAINING = ("-m", "ddp_workbook.experiments.checkpoint_and_recover.traced_training")
 FAILING_PROGRAM = ("-m", "ddp_workbook.experiments.checkpoint_and_recover.failing_program")
 OWN_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1", "OMP_NUM_THREADS": "1"}
 SHARED_STORE = {"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "0", "OMP_NUM_THREADS": "1"}
 STARTS = "waits or starts"
 TRIES = 20  # failures of each kind
-LOST, EVERY = 12, 5  # the step after which a host is lost; steps from save to save
+HOST_LOSS_STEP, EVERY = 12, 5  # the step after which a host is lost; steps from save to save
 
 
 def empty_folder(name: str) -> Path:
@@ -38,21 +38,21 @@ def empty_folder(name: str) -> Path:
     return folder
 
 
-def lose_a_host(lost: str = "node b") -> dict[str, AgentRun]:
+def lose_a_host(victim: str = "node b") -> dict[str, AgentRun]:
     """Two pretend nodes, one rank each; one is lost, and comes back once the other saves alone."""
-    saved = empty_folder("hosts")
+    folder = empty_folder("hosts")
     line = ["--nnodes", "1:2", "--nproc-per-node", "1", "--max-restarts", "3"]
     line += ["--rdzv-backend", "c10d", "--rdzv-endpoint", f"{LOOPBACK}:{free_port()}"]
     line += ["--rdzv-conf", "last_call_timeout=2,keep_alive_interval=1,keep_alive_max_attempt=8"]
-    line += ["--local-addr", LOOPBACK, "--tee", "3", *TRACED_TRAINING, "--saved", str(saved)]
+    line += ["--local-addr", LOOPBACK, "--tee", "3", *TRACED_TRAINING, "--saved", str(folder)]
     line += ["--every", str(EVERY), "--pace", "0.25"]
-    accident = ["--accident", "host-dies", str(LOST)]
-    nodes = {name: line + accident * (name == lost) for name in ("node a", "node b")}
-    alone = saved / f"step_{3 * EVERY:06}_*"
+    accident = ["--accident", "host-dies", str(HOST_LOSS_STEP)]
+    nodes = {name: line + accident * (name == victim) for name in ("node a", "node b")}
+    alone = folder / f"step_{3 * EVERY:06}_*"
     return run_agents(
-        nodes | {f"{lost} again": line},
+        nodes | {f"{victim} again": line},
         timeout=TIMEOUT_S,
-        delays={"node b": 1.0, f"{lost} again": alone},
+        delays={"node b": 1.0, f"{victim} again": alone},
         environment={"LOGLEVEL": "INFO"} | OWN_STORE,
         quiet=True,
     )
@@ -75,25 +75,28 @@ def record() -> None:
     """Write data/checkpoint_and_recover/elastic.json anew, in a quarter of an hour."""
     runs = lose_a_host()
     assert [run.returncode for run in runs.values()] == [0, -9, 0]
-    said = events(runs).drop(columns=["pid", "master_port", NOTE.lower()]).round(3)
+    log = events(runs).drop(columns=["pid", "master_port", NOTE.lower()]).round(3)
     survivor = lose_a_host("node a")["node b"]
     stores = {"one store for all attempts": SHARED_STORE, "a new store for each": OWN_STORE}
-    found = {
+    results = {
         "about": f"torch {torch.__version__}, pretend nodes on two shared cores",
-        "lost and back": said.to_dict("records"),
+        "lost and back": log.to_dict("records"),
         "store lost": {"exit code": survivor.returncode, "error": error_of(survivor.lines)},
         "restarts needed": {
             name: [restarts_needed(store) for _ in range(TRIES)] for name, store in stores.items()
         },
     }
-    RECORDED.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+    RESULTS_FILE.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def recorded_results() -> dict:
+def read_results() -> dict:
     """What `record` has written; its "lost and back" are `events` of `lose_a_host`."""
-    found = json.loads(RECORDED.read_text(encoding="utf-8"))
-    survivor = pd.DataFrame([found["store lost"]], index=["node b"])
-    return found | {"lost and back": pd.DataFrame(found["lost and back"]), "store lost": survivor}
+    results = json.loads(RESULTS_FILE.read_text(encoding="utf-8"))
+    survivor = pd.DataFrame([results["store lost"]], index=["node b"])
+    return results | {
+        "lost and back": pd.DataFrame(results["lost and back"]),
+        "store lost": survivor,
+    }
 
 
 def attempts(log: pd.DataFrame) -> pd.DataFrame:
@@ -131,8 +134,8 @@ def hosts_plot(log: pd.DataFrame) -> figures.Picture:
         for life in lives.itertuples():
             starts = log[(log["node"] == node) & (log["event"] == "started")]["time"]
             born = starts[starts < life.start].max()
-            begun = ready if life.life == 1 or node == "node a" else born
-            rows.append({"what": STARTS, "start": begun, "end": life.start, "text": ""})
+            start = ready if life.life == 1 or node == "node a" else born
+            rows.append({"what": STARTS, "start": start, "end": life.start, "text": ""})
             words = f"{life.first}-{life.last}"
             rows.append({"what": "trains", "start": life.start, "end": life.end, "text": words})
             rows[-2]["lane"] = rows[-1]["lane"] = node
@@ -150,7 +153,7 @@ def hosts_plot(log: pd.DataFrame) -> figures.Picture:
 # A restart on one host
 
 
-def two_ranks(*words: str, environment: Mapping[str, str] = OWN_STORE) -> AgentRun:
+def run_two_ranks(*words: str, environment: Mapping[str, str] = OWN_STORE) -> AgentRun:
     """A torchrun with two ranks on this host; `words` are the rest of its line."""
     line = ["--standalone", "--nproc-per-node", "2", *words]
     runs = run_agents({"": line}, timeout=TIMEOUT_S, environment=environment, quiet=True)
@@ -162,7 +165,7 @@ def run_with_kill(step: int, name: str, every: int, *words: str) -> AgentRun:
     line = ["--max-restarts", "3", "--tee", "3", *TRACED_TRAINING, "--epochs", "1", *words]
     line += ["--accident", "rank-1-dies", str(step)]
     line += ["--saved", str(empty_folder(name)), "--every", str(every)]
-    return two_ranks(*line, environment=OWN_STORE | {"LOGLEVEL": "INFO"})
+    return run_two_ranks(*line, environment=OWN_STORE | {"LOGLEVEL": "INFO"})
 
 
 def run_with_restart() -> AgentRun:
@@ -172,8 +175,8 @@ def run_with_restart() -> AgentRun:
 
 def state_across_restart(run: AgentRun) -> pd.DataFrame:
     """What rank 0 saw in the first attempt, and in the one after the restart."""
-    said = events({"this node": run})
-    loaded = said[(said["event"] == "loaded") & (said["rank"] == 0)]
+    log = events({"this node": run})
+    loads = log[(log["event"] == "loaded") & (log["rank"] == 0)]
     names = {
         "pid": "process",
         "master_port": "MASTER_PORT",
@@ -181,30 +184,30 @@ def state_across_restart(run: AgentRun) -> pd.DataFrame:
         NOTE.lower(): f"{NOTE} at the start",
         "step": "steps done, from the folder",
     }
-    started = said[(said["event"] == "started") & (said["rank"] == 0)]
-    note = started[NOTE.lower()].replace("", "not set").tolist()[: len(loaded)]
-    table = loaded.assign(**{NOTE.lower(): note})[list(names)].rename(columns=names).T
-    table.columns = ["first attempt", "after the restart"][: len(loaded)]
+    starts = log[(log["event"] == "started") & (log["rank"] == 0)]
+    note = starts[NOTE.lower()].replace("", "not set").tolist()[: len(loads)]
+    table = loads.assign(**{NOTE.lower(): note})[list(names)].rename(columns=names).T
+    table.columns = ["first attempt", "after the restart"][: len(loads)]
     return table
 
 
 def restarts_needed(environment: Mapping[str, str]) -> int | None:
     """Rank 1 fails once: after how many restarts all ranks meet; None if they never do."""
-    run = two_ranks("--max-restarts", "3", *FAILING_PROGRAM, "once", environment=environment)
-    met = re.search(r"all ranks have met in attempt (\d)", run.output)
-    return int(met[1]) if met else None
+    run = run_two_ranks("--max-restarts", "3", *FAILING_PROGRAM, "once", environment=environment)
+    match = re.search(r"all ranks have met in attempt (\d)", run.output)
+    return int(match[1]) if match else None
 
 
-def clean_restarts(found: Mapping[str, list[int | None]]) -> pd.DataFrame:
+def clean_restarts(restarts: Mapping[str, list[int | None]]) -> pd.DataFrame:
     """A row for each way to keep the store: how many of the failures took how many restarts."""
     rows = {
         name: {
-            "failures": len(needed),
-            "1 restart": needed.count(1),
-            "2 or 3": needed.count(2) + needed.count(3),
-            "never": needed.count(None),
+            "failures": len(counts),
+            "1 restart": counts.count(1),
+            "2 or 3": counts.count(2) + counts.count(3),
+            "never": counts.count(None),
         }
-        for name, needed in found.items()
+        for name, counts in restarts.items()
     }
     return pd.DataFrame(rows).T
 
@@ -214,9 +217,9 @@ def clean_restarts(found: Mapping[str, list[int | None]]) -> pd.DataFrame:
 
 def report(*words: str) -> str:
     """torchrun's report on a failed run of failing_program.py, from "Root Cause" on."""
-    run = two_ranks(*FAILING_PROGRAM, *words)
-    said = run.output[run.output.index("Root Cause") :]
-    return re.sub(r"^=+$", "", said, flags=re.MULTILINE).strip()
+    run = run_two_ranks(*FAILING_PROGRAM, *words)
+    text = run.output[run.output.index("Root Cause") :]
+    return re.sub(r"^=+$", "", text, flags=re.MULTILINE).strip()
 
 
 # Another number of ranks
@@ -224,13 +227,13 @@ def report(*words: str) -> str:
 
 def furthest_loss() -> float:
     """An epoch on two ranks and the next on one, against both on two: largest difference."""
-    saved = str(empty_folder("ranks"))
+    folder = str(empty_folder("ranks"))
     run: dict[str, Any] = {"batch_size": 60, "every": 30}
-    launch(checkpoint_and_recover.train, epochs=1, saved=saved, ranks=2, **run)
-    changed = launch(checkpoint_and_recover.train, epochs=2, saved=saved, ranks=1, **run)[0]
-    same = launch(checkpoint_and_recover.train, epochs=2, ranks=2, **run)[0]
-    pairs = zip(changed.losses, same.losses, strict=True)
-    return max(abs(one - other) for one, other in pairs)
+    launch(checkpoint_and_recover.train, epochs=1, saved=folder, ranks=2, **run)
+    result = launch(checkpoint_and_recover.train, epochs=2, saved=folder, ranks=1, **run)[0]
+    reference = launch(checkpoint_and_recover.train, epochs=2, ranks=2, **run)[0]
+    pairs = zip(result.losses, reference.losses, strict=True)
+    return max(abs(loss - reference_loss) for loss, reference_loss in pairs)
 
 
 # Told to stop

@@ -17,7 +17,7 @@ from ddp_workbook.experiments.checkpoint_and_recover.elastic import empty_folder
 from ddp_workbook.experiments.checkpoint_and_recover.save_interval import (
     HOUR,
     MINUTE,
-    PUBLISHED,
+    PUBLISHED_RUNS,
     mtbf_s,
 )
 from manyranks import figures
@@ -47,47 +47,52 @@ def measured_parts() -> pd.DataFrame:
 def by_torchrun(every: int) -> dict[str, float]:
     """Rank 1 of 2 is killed, and torchrun starts both again."""
     run = run_with_kill(KILL_AFTER_STEP, "goodput", every, "--pace", str(PACE))
-    said = rows([line.text for line in run.lines])
-    arrived = [
+    log = rows([line.text for line in run.lines])
+    arrivals = [
         line.time for line in run.lines if line.text.startswith(traced_training.EVENT_PREFIX)
     ]
-    began = said["time"].iloc[0] - arrived[0]  # what torchrun's log counts from
-    noticed = next(line.time for line in run.lines if "attempts left" in line.text)
-    return parts(said, began + noticed)
+    log_start = log["time"].iloc[0] - arrivals[0]  # what torchrun's log counts from
+    detection_time = next(line.time for line in run.lines if "attempts left" in line.text)
+    return parts(log, log_start + detection_time)
 
 
 def by_launch(every: int) -> dict[str, float]:
     """The same by a loop around `launch`, whose processes have imported torch before."""
     run: dict[str, Any] = {"epochs": 1, "every": every, "pace": PACE}
     run["saved"] = str(empty_folder("goodput"))
-    with contextlib.redirect_stdout(io.StringIO()) as said:
+    with contextlib.redirect_stdout(io.StringIO()) as output:
         with contextlib.suppress(RankFailed):
             launch(traced_training.train, ("rank-1-dies", KILL_AFTER_STEP), ranks=2, **run)
-        noticed = time.time()
+        detection_time = time.time()
         launch(traced_training.train, ranks=2, **run)
-    return parts(rows(said.getvalue().splitlines()), noticed)
+    return parts(rows(output.getvalue().splitlines()), detection_time)
 
 
 def rows(lines: Sequence[str]) -> pd.DataFrame:
     """What rank 0 has said."""
-    found = [
+    events = [
         json.loads(line.partition(traced_training.EVENT_PREFIX)[2])
         for line in lines
         if traced_training.EVENT_PREFIX in line
     ]
-    return pd.DataFrame([row for row in found if row["RANK"] == 0])
+    return pd.DataFrame([row for row in events if row["RANK"] == 0])
 
 
-def parts(said: pd.DataFrame, noticed: float) -> dict[str, float]:
+def parts(log: pd.DataFrame, detection_time: float) -> dict[str, float]:
     """From the step after which a rank died to the moment at which it is done again."""
 
-    def when(event: str, step: int | None = None) -> float:
-        chosen = said[(said["event"] == event) & ((said["step"] == step) | (step is None))]
-        return chosen["time"].iloc[-1]
+    def time_of(event: str, step: int | None = None) -> float:
+        matches = log[(log["event"] == event) & ((log["step"] == step) | (step is None))]
+        return matches["time"].iloc[-1]
 
-    died = said[said["step"] == KILL_AFTER_STEP]["time"].iloc[0] + PACE
-    ends = (noticed, when("joined"), when("loaded"), when("step", KILL_AFTER_STEP) + PACE)
-    return dict(zip(PARTS, pd.Series([died, *ends]).diff().iloc[1:].clip(0), strict=True))
+    death_time = log[log["step"] == KILL_AFTER_STEP]["time"].iloc[0] + PACE
+    ends = (
+        detection_time,
+        time_of("joined"),
+        time_of("loaded"),
+        time_of("step", KILL_AFTER_STEP) + PACE,
+    )
+    return dict(zip(PARTS, pd.Series([death_time, *ends]).diff().iloc[1:].clip(0), strict=True))
 
 
 @figures.house_style
@@ -108,11 +113,11 @@ def shares(
 
     An interruption costs half of `every` on average.
     """
-    lost = dict(zip(PARTS, (detection, restart, loading, every / 2), strict=True))
-    of_time = {part: seconds / mtbf_s(gpus) for part, seconds in lost.items()}
-    left = max(1 - sum(of_time.values()), 0.0)
-    training = left / (1 + saving / every)
-    return {"training": training, "saving": left - training} | of_time
+    costs = dict(zip(PARTS, (detection, restart, loading, every / 2), strict=True))
+    of_time = {part: seconds / mtbf_s(gpus) for part, seconds in costs.items()}
+    rest = max(1 - sum(of_time.values()), 0.0)
+    training = rest / (1 + saving / every)
+    return {"training": training, "saving": rest - training} | of_time
 
 
 def play_goodput() -> ddp_workbook.Play:
@@ -135,11 +140,11 @@ def shares_of_sizes(
     detection: float, restart: float, loading: float, every: float, saving: float
 ) -> pd.DataFrame:
     """In percent, a row a number of GPUs."""
-    found = {
+    shares_by_size = {
         f"{gpus:,} GPUs": shares(gpus, detection, restart, loading, every * MINUTE, saving)
         for gpus in SIZES
     }
-    return 100 * pd.DataFrame(found).T
+    return 100 * pd.DataFrame(shares_by_size).T
 
 
 @figures.house_style
@@ -153,9 +158,9 @@ def shares_plot(table: pd.DataFrame, **controls: float) -> figures.Picture:
     return picture
 
 
-def published() -> pd.DataFrame:
+def published_goodput() -> pd.DataFrame:
     """What others have reported; the page links the sources."""
-    failures, days, gpus = PUBLISHED["Llama 3 405B"]
+    failures, days, gpus = PUBLISHED_RUNS["Llama 3 405B"]
     hours = 24 * days / failures
     return pd.DataFrame(
         [

@@ -16,7 +16,7 @@ from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.stopping import listen, stop_requested
 from manyranks import figures
 
-AGREED, ALONE = "all ranks agree", "each rank looks at its own signal"
+AGREEMENT, ALONE = "all ranks agree", "each rank looks at its own signal"
 SIGNAL_AFTER_S, STEPS = 0.1, 10_000  # seconds until the signal; steps, if it did not come
 
 
@@ -38,7 +38,7 @@ def run_until_signal(who: int, how: str) -> LoopExit:
     while step < STEPS:
         step += 1
         dist.all_reduce(gradient, dist.ReduceOp.AVG)
-        if stop_requested(signals, device) if how == AGREED else signals:
+        if stop_requested(signals, device) if how == AGREEMENT else signals:
             break
     return LoopExit(step, bool(signals))
 
@@ -51,14 +51,17 @@ def play_stop() -> ddp_workbook.Play:
         ranks=4,
         stills=[{"who": 3}, {"who": 0}, {"how": ALONE}],
         who=ddp_workbook.slider("SIGTERM to rank", range(4), 1),
-        how=ddp_workbook.choice("when to leave", (AGREED, ALONE)),
+        how=ddp_workbook.choice("when to leave", (AGREEMENT, ALONE)),
     )
 
 
 @figures.house_style
 def exit_plot(of_ranks: list[LoopExit], **_: object) -> figures.Picture:
     """A bar a rank: the step after which it left."""
-    names = [f"rank {rank}{', heard it' * left.signalled}" for rank, left in enumerate(of_ranks)]
-    table = pd.DataFrame({"left after": [left.steps for left in of_ranks]}, index=names)
+    names = [
+        f"rank {rank}{', heard it' if loop_exit.signalled else ''}"
+        for rank, loop_exit in enumerate(of_ranks)
+    ]
+    table = pd.DataFrame({"left after": [loop_exit.steps for loop_exit in of_ranks]}, index=names)
     about = "The step after which each rank left the loop"
     return figures.bars(table, "steps", about, by="rank", totals=lambda end: f"{end:,.0f}")

@@ -71,15 +71,15 @@ def load(folder: Path) -> list[int] | str:
         dcp.load(state, checkpoint_id=folder)
     except dcp.CheckpointException as error:  # which is no Exception
         return type(error).__name__
-    loaded = state["weight"].full_tensor().flatten().int().tolist()
+    steps = state["weight"].full_tensor().flatten().int().tolist()
     cleanup()
-    return loaded
+    return steps
 
 
-def loaded_after_kills(folder: Path) -> dict[str, list[int] | str]:
+def load_after_kills(folder: Path) -> dict[str, list[int] | str]:
     """For each kill: what is loaded after a save of step OLD, and a save of NEW that it ends."""
     launch(save, folder / "old", OLD, ranks=RANKS)
-    found = {}
+    results = {}
     for words, (rank, before, fresh) in KILLS.items():
         second = folder / words
         if not fresh:
@@ -89,21 +89,21 @@ def loaded_after_kills(folder: Path) -> dict[str, list[int] | str]:
         except RankFailed as error:
             if error.rank != rank:
                 raise
-        found[words] = launch(load, second, ranks=RANKS)[0]
-    return found
+        results[words] = launch(load, second, ranks=RANKS)[0]
+    return results
 
 
 @figures.house_style
-def kills_plot(found: Mapping[str, list[int] | str]) -> figures.Picture:
+def kills_plot(results: Mapping[str, list[int] | str]) -> figures.Picture:
     """A lane a kill: of which step each row is that was loaded, or that nothing was loaded."""
     rows = []
-    for words, loaded in found.items():
-        if isinstance(loaded, str):
-            rows.append((words, "refused", 0, ROWS, f"refused: {loaded}"))
+    for words, steps in results.items():
+        if isinstance(steps, str):
+            rows.append((words, "refused", 0, ROWS, f"refused: {steps}"))
             continue
-        places = itertools.groupby(range(ROWS), key=loaded.__getitem__)
-        for step, some in places:
-            first, *rest = some
+        places = itertools.groupby(range(ROWS), key=steps.__getitem__)
+        for step, group in places:
+            first, *rest = group
             kind = "new save" if step == NEW else "old save"
             rows.append((words, kind, first, first + len(rest) + 1, f"step {step}"))
     table = pd.DataFrame(rows, columns=["lane", "what", "start", "end", "text"])

@@ -58,19 +58,19 @@ def train_and_log(
     """The chapter's training, `pace` seconds a step longer; it notes what the page wants to see."""
     rank = int(os.environ["RANK"])
     with Path(folder, f"{rank}").open("a", buffering=1) as notes:
-        say = partial(traced_training.log_event, to=notes)
+        log = partial(traced_training.log_event, to=notes)
 
         def accident() -> None:
             if rank == victim:
-                say(KILLED, KILL_AFTER_STEP)
+                log(KILLED, KILL_AFTER_STEP)
                 os.kill(os.getpid(), signal.SIGKILL)
 
-        say(STARTED, 0)
-        traced_training.trace_training(accident, KILL_AFTER_STEP, pace, say=say)
+        log(STARTED, 0)
+        traced_training.trace_training(accident, KILL_AFTER_STEP, pace, log=log)
         try:
             return checkpoint_and_recover.train(saved=saved, every=every, **RUN)
         except RuntimeError:  # gloo's: another rank is gone
-            say(ERROR, 0)
+            log(ERROR, 0)
             raise
 
 
@@ -81,7 +81,7 @@ class Attempt:
     """One start of all ranks, and what they noted so far."""
 
     def __init__(self, folder: Path) -> None:
-        self.folder, self.killed = folder, 0.0  # when, if the reader did it
+        self.folder, self.kill_time = folder, 0.0  # when, if the reader did it
         folder.mkdir()
 
     def notes(self, rank: int, event: str) -> list[dict[str, Any]]:
@@ -100,17 +100,17 @@ class Attempt:
     def kill(self, rank: int) -> None:
         """SIGKILL, as the kernel sends it when memory runs out; nothing if it is gone already."""
         for row in self.notes(rank, STARTED):
-            self.killed = time.time()
+            self.kill_time = time.time()
             with contextlib.suppress(ProcessLookupError):
                 os.kill(row["pid"], signal.SIGKILL)
 
     def detection_ms(self) -> list[float]:
         """Milliseconds after the kill at which the other ranks got an error, in order."""
-        killed, errors = (
+        kills, errors = (
             [row["time"] for rank in range(RANKS) for row in self.notes(rank, event)]
             for event in (KILLED, ERROR)
         )
-        return [1e3 * (error - max([self.killed, *killed])) for error in sorted(errors)]
+        return [1e3 * (error - max([self.kill_time, *kills])) for error in sorted(errors)]
 
 
 class RunOutcome(NamedTuple):
@@ -118,7 +118,7 @@ class RunOutcome(NamedTuple):
 
     attempts: list[Attempt]
     failures: list[RankFailed]
-    trained: TrainingResult | None
+    result: TrainingResult | None
 
 
 class Runs:
@@ -150,8 +150,8 @@ class Runs:
             self.attempts.append(attempt)
             call = Call(train_and_log, (str(attempt.folder), pace, victim, saved, steps))
             try:
-                found = run_ranks(call, RANKS, 60, quiet=True, output=output, cancelled=cancelled)
-                return RunOutcome(self.attempts, failures, found[0])
+                results = run_ranks(call, RANKS, 60, quiet=True, output=output, cancelled=cancelled)
+                return RunOutcome(self.attempts, failures, results[0])
             except RankFailed as failure:
                 failures.append(failure)
                 victim = NOBODY
@@ -174,20 +174,22 @@ class Runs:
 
 
 @cache
-def uninterrupted() -> TrainingResult:
+def uninterrupted_run() -> TrainingResult:
     """The same training, and nobody kills a rank."""
     return launch(checkpoint_and_recover.train, ranks=RANKS, **RUN)[0]
 
 
 def play_kill() -> LivePlayer:
     """A training without saves, and a button a rank."""
-    return player(Runs(agent=False), stills=[{"victim": one} for one in (NOBODY, 0, 3)])
+    return player(Runs(agent=False), stills=[{"victim": victim} for victim in (NOBODY, 0, 3)])
 
 
 def play_recovery() -> LivePlayer:
     """The same with saves, and with an agent that starts all ranks again."""
     saves = ddp_workbook.slider("steps from save to save", SAVE_INTERVALS, 10)
-    return player(Runs(agent=True), stills=[{"every": one} for one in (NEVER, 1, 5)], every=saves)
+    return player(
+        Runs(agent=True), stills=[{"every": every} for every in (NEVER, 1, 5)], every=saves
+    )
 
 
 def kill(runs: Runs, rank: int) -> Callable[[LivePlayer], None]:
@@ -214,8 +216,12 @@ def player(runs: Runs, stills: list[dict], **controls: ValueWidget) -> LivePlaye
 @figures.house_style
 def losses_plot(attempts: Sequence[Attempt]) -> figures.Picture | None:
     """The loss of each step, a line for each attempt; None before the first step."""
-    found = {f"attempt {n}": attempt.losses() for n, attempt in enumerate(attempts, start=1)}
-    table = pd.DataFrame({name: losses for name, losses in found.items() if len(losses)})
+    losses_by_attempt = {
+        f"attempt {n}": attempt.losses() for n, attempt in enumerate(attempts, start=1)
+    }
+    table = pd.DataFrame(
+        {name: losses for name, losses in losses_by_attempt.items() if len(losses)}
+    )
     if table.empty:
         return None
     table.index.name = "step"
@@ -225,14 +231,14 @@ def losses_plot(attempts: Sequence[Attempt]) -> figures.Picture | None:
 
 
 @figures.house_style
-def outcome_plot(story: RunOutcome, **_: object) -> figures.Picture:
+def outcome_plot(outcome: RunOutcome, **_: object) -> figures.Picture:
     """The losses, and what became of each attempt in words; raises the failure before any step."""
-    picture = losses_plot(story.attempts)
+    picture = losses_plot(outcome.attempts)
     if picture is None:
-        raise story.failures[0]
-    words = [in_words(*pair) for pair in zip(story.attempts, story.failures, strict=False)]
-    if story.trained:
-        words.append(end_in_words(story.attempts, story.trained))
+        raise outcome.failures[0]
+    words = [in_words(*pair) for pair in zip(outcome.attempts, outcome.failures, strict=False)]
+    if outcome.result:
+        words.append(end_in_words(outcome.attempts, outcome.result))
     picture.axes.set_title("\n".join(words), loc="left", size=10)
     picture.alt += f" {' '.join(words)}"
     return picture
@@ -240,17 +246,17 @@ def outcome_plot(story: RunOutcome, **_: object) -> figures.Picture:
 
 def in_words(attempt: Attempt, failure: RankFailed) -> str:
     """Who died after which step, who noticed, and how much later."""
-    losses, noticed = attempt.losses(), attempt.detection_ms()
+    losses, delays_ms = attempt.losses(), attempt.detection_ms()
     words = f"Rank {failure.rank} was killed after step {max(losses.index, default=0)}"
-    if noticed:
-        words += f": the first of the others got an error {noticed[0]:.0f} ms later"
+    if delays_ms:
+        words += f": the first of the others got an error {delays_ms[0]:.0f} ms later"
     return f"{words}."
 
 
-def end_in_words(attempts: Sequence[Attempt], trained: TrainingResult) -> str:
+def end_in_words(attempts: Sequence[Attempt], result: TrainingResult) -> str:
     """How many steps were computed twice, and whether losses and weights are the uninterrupted."""
-    expected = uninterrupted()
+    expected = uninterrupted_run()
     again = sum(len(attempt.losses()) for attempt in attempts) - STEPS
-    same = trained.losses == expected.losses and not furthest(trained.weights, expected.weights)
+    same = result.losses == expected.losses and not furthest(result.weights, expected.weights)
     twice = f"{again} steps were computed again. " if again else ""
     return f"{twice}The end is {'' if same else 'not '}that of an uninterrupted run, bit for bit."

@@ -13,7 +13,7 @@ RUNS = 10_000
 HOUR, MINUTE = 3600, 60
 MINUTES = np.geomspace(1, 5760, 28)  # from save to save
 # Failures, days, GPUs; see the page for the sources.
-PUBLISHED = {
+PUBLISHED_RUNS = {
     "Llama 3 405B": (419, 54, 16_384),
     "OPT-175B": (53, 56, 992),
 }
@@ -38,13 +38,13 @@ def simulated_lost_share(interval: np.ndarray, save: float, mean: float) -> np.n
     """The share that RUNS intervals of each length lose, failures coming by chance."""
     chance, shares = np.random.default_rng(0), []
     for seconds in interval:
-        left, spent = RUNS, 0.0
-        while left:
-            until = chance.exponential(mean, left)  # the next failure
+        remaining, total_s = RUNS, 0.0
+        while remaining:
+            until = chance.exponential(mean, remaining)  # the next failure
             fails = until < seconds + save
-            spent += np.minimum(until, seconds + save).sum()
-            left = int(fails.sum())  # these start again at their last save
-        shares.append(1 - RUNS * seconds / spent)
+            total_s += np.minimum(until, seconds + save).sum()
+            remaining = int(fails.sum())  # these start again at their last save
+        shares.append(1 - RUNS * seconds / total_s)
     return np.array(shares)
 
 
@@ -97,10 +97,10 @@ def format_duration(seconds: float) -> str:
     return f"{seconds:.0f} s"
 
 
-def published() -> pd.DataFrame:
+def published_failures() -> pd.DataFrame:
     """Failures of published trainings, and the GPU-hours for one."""
     rows = []
-    for name, (failures, days, gpus) in PUBLISHED.items():
+    for name, (failures, days, gpus) in PUBLISHED_RUNS.items():
         mean = days * 24 * HOUR / failures
         rows.append(
             {

@@ -70,7 +70,7 @@ class Run(NamedTuple):
 
     losses: list[float]  # of the steps that it made: the mean over the rows of the whole batch
     initial: State
-    saved: State | None  # what the checkpoint that it wrote must hold
+    checkpoint: State | None  # what the checkpoint that it wrote must hold
     final: State
 
 
@@ -92,24 +92,24 @@ def train(
     torch.manual_seed(SEED)
     sharded = shard_by_block(DigitsTransformer(width, depth).to(device), device)
     optimizer = torch.optim.AdamW(sharded.parameters(), lr=LEARNING_RATE)
-    done = load(resume_from, sharded, optimizer) if resume_from else 0
-    losses, saved, began = [], None, whole_state(sharded, optimizer)
-    for images, labels in islice(all_batches(batch_size), done, steps):
+    step = load(resume_from, sharded, optimizer) if resume_from else 0
+    losses, saved_state, initial = [], None, whole_state(sharded, optimizer)
+    for images, labels in islice(all_batches(batch_size), step, steps):
         optimizer.zero_grad()
         my_images, my_labels = images[mine].to(device), labels[mine].to(device)
         loss = forward_and_backward(sharded, my_images, my_labels, len(images))
         nn.utils.clip_grad_norm_(sharded.parameters(), MAX_NORM)
         optimizer.step()
         losses.append(loss)
-        done += 1
-        if save_to and done == save_at:
-            save(save_to, sharded, optimizer, done)
-            saved = whole_state(sharded, optimizer)
+        step += 1
+        if save_to and step == save_at:
+            save(save_to, sharded, optimizer, step)
+            saved_state = whole_state(sharded, optimizer)
     losses = torch.tensor(losses, device=device)
     dist.all_reduce(losses)
-    ended = whole_state(sharded, optimizer)
+    final = whole_state(sharded, optimizer)
     cleanup()
-    return Run(losses.tolist(), began, saved, ended)
+    return Run(losses.tolist(), initial, saved_state, final)
 
 
 def all_batches(batch_size: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -158,7 +158,7 @@ def save_both_ways(folder: Path, width: int = WIDTH, depth: int = DEPTH) -> tupl
     )
 
 
-def rows_held() -> int:
+def own_row_count() -> int:
     """A worker: how many rows of `output.weight` are this rank's; they lie in rank order."""
     device = setup()
     model = shard_by_block(DigitsTransformer(WIDTH, DEPTH).to(device), device)
@@ -167,21 +167,21 @@ def rows_held() -> int:
     return rows
 
 
-def differences(resumed: dict[int, Run], never_stopped: Run) -> pd.DataFrame:
+def differences(resumed_runs: dict[int, Run], uninterrupted_run: Run) -> pd.DataFrame:
     """The largest differences between resumed runs and the run that wrote the checkpoint.
 
-    A column for each number of ranks in `resumed`.
+    A column for each number of ranks in `resumed_runs`.
     """
-    saved, ended = never_stopped.saved, never_stopped.final
-    assert saved is not None, "this run wrote no checkpoint"
+    checkpoint, final = uninterrupted_run.checkpoint, uninterrupted_run.final
+    assert checkpoint is not None, "this run wrote no checkpoint"
     columns = {}
-    for ranks, run in resumed.items():
-        steps = zip(run.losses[::-1], never_stopped.losses[::-1], strict=False)  # the last ones
+    for ranks, run in resumed_runs.items():
+        steps = zip(run.losses[::-1], uninterrupted_run.losses[::-1], strict=False)  # the last ones
         columns[ranks] = {
-            "weights as loaded": furthest(run.initial.weights, saved.weights),
-            "AdamW's state as loaded": furthest(run.initial.moments, saved.moments),
+            "weights as loaded": furthest(run.initial.weights, checkpoint.weights),
+            "AdamW's state as loaded": furthest(run.initial.moments, checkpoint.moments),
             "losses of the steps since": max(abs(ours - theirs) for ours, theirs in steps),
-            "weights after the last step": furthest(run.final.weights, ended.weights),
+            "weights after the last step": furthest(run.final.weights, final.weights),
         }
     return pd.DataFrame(columns).rename_axis("largest difference, ranks:", axis=1)
 
@@ -209,13 +209,13 @@ def files(folder: Path) -> pd.DataFrame:
 
 
 @figures.house_style
-def rows(held: Mapping[int, Sequence[int]], parameter: str) -> figures.Picture:
+def rows(rows_by_ranks: Mapping[int, Sequence[int]], parameter: str) -> figures.Picture:
     """A strip for each number of ranks: which rows of a parameter rank 0 holds, rank 1, and so on.
 
-    `held` says for each strip how many rows each rank has; a rank may have none.
+    `rows_by_ranks` says for each strip how many rows each rank has; a rank may have none.
     """
     shards = []
-    for ranks, rows_of_ranks in held.items():
+    for ranks, rows_of_ranks in rows_by_ranks.items():
         ends = [0, *accumulate(rows_of_ranks)]
         for rank, (first, end) in enumerate(pairwise(ends)):
             if end > first:

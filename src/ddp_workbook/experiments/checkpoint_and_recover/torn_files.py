@@ -52,44 +52,44 @@ def killed_saves() -> pd.DataFrame:
 
 def kill_saves(kills: int) -> dict[str, dict[str, int]]:
     """In one process: its children save, and are killed at a random moment."""
-    chance, found = random.Random(0), {}
+    chance, counts_by_way = random.Random(0), {}
     old, new = ({"step": torch.full((NUMBERS,), value)} for value in (0.0, 1.0))
     with tempfile.TemporaryDirectory() as folder:
         path, before = Path(folder) / "state.pt", Path(folder) / "before.pt"
         torch.save(old, before)
         for name, save in WAYS.items():
             in_child = partial(save_in_child, partial(save, new, path))
-            taken = statistics.median(in_child(kill_after=None) for _ in range(5))
+            duration = statistics.median(in_child(kill_after=None) for _ in range(5))
             counts = dict.fromkeys((OLD, NEW, TORN), 0)
             for _ in range(kills):
                 shutil.copy(before, path)
-                in_child(kill_after=chance.uniform(0, taken))
+                in_child(kill_after=chance.uniform(0, duration))
                 counts[classify_file(path)] += 1
-            found[name] = counts
-    return found
+            counts_by_way[name] = counts
+    return counts_by_way
 
 
 def save_in_child(save: Callable[[], None], kill_after: float | None) -> float:
     """Save in a child process, and kill it so many seconds after the save began; the seconds."""
-    reads, writes = os.pipe()
+    read_end, write_end = os.pipe()
     child = os.fork()
     if not child:
-        os.write(writes, b"b")  # begins
+        os.write(write_end, b"b")  # begins
         save()
-        os.write(writes, b"e")  # ends
+        os.write(write_end, b"e")  # ends
         os._exit(0)
-    os.close(writes)
-    with open(reads, "rb", buffering=0) as news:
-        news.read(1)
-        begun = time.perf_counter()
+    os.close(write_end)
+    with open(read_end, "rb", buffering=0) as pipe:
+        pipe.read(1)
+        start = time.perf_counter()
         if kill_after is None:
-            news.read(1)
-        while kill_after and time.perf_counter() - begun < kill_after:
+            pipe.read(1)
+        while kill_after and time.perf_counter() - start < kill_after:
             pass
-    taken = time.perf_counter() - begun
+    duration = time.perf_counter() - start
     os.kill(child, signal.SIGKILL)
     os.waitpid(child, 0)
-    return taken
+    return duration
 
 
 def classify_file(path: Path) -> str:
@@ -102,6 +102,6 @@ def classify_file(path: Path) -> str:
 
 
 @figures.house_style
-def killed_saves_plot(found: pd.DataFrame) -> figures.Picture:
+def killed_saves_plot(counts: pd.DataFrame) -> figures.Picture:
     """A bar for each way."""
-    return figures.bars(found, "saves that were killed", "What the file was after a kill")
+    return figures.bars(counts, "saves that were killed", "What the file was after a kill")

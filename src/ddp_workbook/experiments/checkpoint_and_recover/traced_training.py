@@ -61,9 +61,9 @@ def main() -> None:
     )
     parser.add_argument("--pace", type=float, default=0, help="seconds that a step is made longer")
     parser.add_argument("--slow-disk", type=float, default=0, help="seconds that fsync takes")
-    own, sys.argv[1:] = parser.parse_known_args()
-    accident, step = own.accident
-    trace_training(partial(inject_fault, accident), int(step), own.pace, own.slow_disk)
+    options, sys.argv[1:] = parser.parse_known_args()
+    accident, step = options.accident
+    trace_training(partial(inject_fault, accident), int(step), options.pace, options.slow_disk)
     log_event("started", 0)
     os.environ[NOTE] = "set by the attempt before"
     checkpoint_and_recover.run(checkpoint_and_recover.train)
@@ -74,7 +74,7 @@ def trace_training(
     at: int,
     pace: float = 0,
     slow_disk: float = 0,
-    say: Callable[..., None] = log_event,
+    log: Callable[..., None] = log_event,
 ) -> None:
     """Say what happens in the training of this process, and let the accident happen after a step.
 
@@ -86,15 +86,15 @@ def trace_training(
     loss: Any = None  # `train` sums it over the ranks, in place
     step = 0
 
-    def load_and_say(self) -> dict:
+    def load_and_log(self) -> dict:
         nonlocal step
-        say("joined", 0)
+        log("joined", 0)
         state = load(self)
         step = state.get("step", 0)
-        say("loaded", step)
+        log("loaded", step)
         return state
 
-    def keep_the_loss(*args) -> Any:
+    def keep_loss(*args) -> Any:
         nonlocal loss
         loss = forward_and_backward(*args)
         return loss
@@ -102,7 +102,7 @@ def trace_training(
     def after_step(*args) -> bool:
         nonlocal step
         step += 1
-        say("step", step, loss=loss.item())
+        log("step", step, loss=loss.item())
         time.sleep(pace)
         if step == at:
             fault()
@@ -114,8 +114,8 @@ def trace_training(
 
     chapter: Any = checkpoint_and_recover  # whose names are replaced, in this rank
     system: Any = checkpointing.os
-    chapter.Checkpointer.load, system.fsync = load_and_say, slow_fsync
-    chapter.forward_and_backward, chapter.stop_requested = keep_the_loss, after_step
+    chapter.Checkpointer.load, system.fsync = load_and_log, slow_fsync
+    chapter.forward_and_backward, chapter.stop_requested = keep_loss, after_step
 
 
 if __name__ == "__main__":

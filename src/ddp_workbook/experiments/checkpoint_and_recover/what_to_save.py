@@ -24,7 +24,9 @@ from manyranks.launcher.launch import launch
 
 RANKS, STEPS = 4, 14
 PARTS, ROWS = 2, 64  # of a batch, which are accumulated; rows of a part on all ranks together
-SAVED = 6 * PARTS + 1  # parts that are done when the training is interrupted: half a batch more
+PARTS_BEFORE_SAVE = (
+    6 * PARTS + 1
+)  # parts that are done when the training is interrupted: half a batch more
 NOTHING, MODEL, OPTIMIZER, SCHEDULER = "nothing", "model", "optimizer", "scheduler"
 DATA_POSITION, RANDOM, RANDOM_0 = (
     "place in the data",
@@ -33,7 +35,7 @@ DATA_POSITION, RANDOM, RANDOM_0 = (
 )
 STATISTICS, GRADIENTS = "BatchNorm's statistics", "accumulated gradients"
 EQUAL, NONE = "equal", "none"
-LEFT_OUT = (
+OMISSIONS = (
     NOTHING, MODEL, OPTIMIZER, SCHEDULER, DATA_POSITION, RANDOM, RANDOM_0, STATISTICS, GRADIENTS
 )  # fmt: skip
 
@@ -62,16 +64,16 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=0.01)
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, STEPS)
         self.parts = list(batches(self.digits, ROWS, epoch=0))
-        self.done = self.place = 0  # parts that are trained; the next one to take
+        self.parts_done = self.place = 0  # parts that are trained; the next one to take
         rebuild_buckets(self.ddp, self.digits, device)
         torch.manual_seed(dist.get_rank())  # each rank drops units of its own
 
     def train_until(self, parts: int) -> list[float]:
         """Train until so many parts are done; this rank's loss of each that was not."""
         losses = []
-        while self.done < parts:
+        while self.parts_done < parts:
             images, labels = self.parts[self.place]
-            last = self.done % PARTS == PARTS - 1
+            last = self.parts_done % PARTS == PARTS - 1
             with nullcontext() if last else self.ddp.no_sync():
                 mine = slice(dist.get_rank(), None, dist.get_world_size())
                 scores = self.ddp(images[mine].to(self.device))
@@ -81,7 +83,7 @@ class Training:
                 self.optimizer.step()
                 self.scheduler.step()
                 self.optimizer.zero_grad()
-            self.done, self.place = self.done + 1, self.place + 1
+            self.parts_done, self.place = self.parts_done + 1, self.place + 1
             losses.append(PARTS * loss.item())
         return losses
 
@@ -111,7 +113,7 @@ class Training:
             self.model.parameters(), state.get(GRADIENTS, []), strict=False
         ):
             parameter.grad = gradient
-        self.done, self.place = SAVED, state.get(DATA_POSITION, 0)
+        self.parts_done, self.place = PARTS_BEFORE_SAVE, state.get(DATA_POSITION, 0)
         if RANDOM in state:
             set_random_state(state[RANDOM])
 
@@ -126,27 +128,27 @@ class Training:
         )
 
 
-def runs_without(*left_out: str) -> tuple[TrainingOutcome, list[TrainingOutcome], dict[str, bool]]:
+def runs_without(*omissions: str) -> tuple[TrainingOutcome, list[TrainingOutcome], dict[str, bool]]:
     """The uninterrupted training, one that goes on without each of these, and what ranks share."""
     device = setup()
     whole = Training(device).end()
     first = Training(device)
-    before = first.train_until(SAVED)
-    saved = first.state()  # `first` trains no more
+    before = first.train_until(PARTS_BEFORE_SAVE)
+    saved_state = first.state()  # `first` trains no more
     of_ranks: list[dict] = [{}] * RANKS
-    content = {name: as_bytes(part) for name, part in saved.items()}
+    content = {name: as_bytes(part) for name, part in saved_state.items()}
     dist.all_gather_object(of_ranks, content)
-    alike = {name: all(one[name] == content[name] for one in of_ranks) for name in content}
-    random_of_0 = [saved[RANDOM]]
+    alike = {name: all(other[name] == content[name] for other in of_ranks) for name in content}
+    random_of_0 = [saved_state[RANDOM]]
     dist.broadcast_object_list(random_of_0)
-    went = []
-    for name in left_out:
+    outcomes = []
+    for name in omissions:
         again = Training(device)
-        state = saved | ({RANDOM: random_of_0[0]} if name == RANDOM_0 else {})
+        state = saved_state | ({RANDOM: random_of_0[0]} if name == RANDOM_0 else {})
         again.load(copy.deepcopy(state), name)  # training changes it in place
-        one = again.end()
-        went.append(one._replace(losses=before + one.losses))
-    return whole, went, alike
+        outcome = again.end()
+        outcomes.append(outcome._replace(losses=before + outcome.losses))
+    return whole, outcomes, alike
 
 
 def as_bytes(part: Any) -> bytes:
@@ -159,7 +161,7 @@ def as_bytes(part: Any) -> bytes:
 # In the kernel
 
 
-def play_left_out() -> ddp_workbook.Play:
+def play_omission() -> ddp_workbook.Play:
     """An interrupted training, with a control for what its save lacks."""
     return ddp_workbook.play(
         run_without,
@@ -168,14 +170,14 @@ def play_left_out() -> ddp_workbook.Play:
         stills=[
             {"left_out": name} for name in (MODEL, SCHEDULER, DATA_POSITION, STATISTICS, RANDOM_0)
         ],
-        left_out=ddp_workbook.choice("the save lacks", LEFT_OUT),
+        left_out=ddp_workbook.choice("the save lacks", OMISSIONS),
     )
 
 
 def run_without(left_out: str) -> tuple[TrainingOutcome, TrainingOutcome]:
     """In a rank: the uninterrupted training, and the one whose save lacks this."""
-    whole, went, _ = runs_without(left_out)
-    return whole, went[0]
+    whole, outcomes, _ = runs_without(left_out)
+    return whole, outcomes[0]
 
 
 @figures.house_style
@@ -186,41 +188,47 @@ def divergence_plot(
     table = pd.DataFrame(
         {
             "uninterrupted": mean_losses([whole for whole, _ in of_ranks]),
-            "interrupted": mean_losses([went for _, went in of_ranks]),
+            "interrupted": mean_losses([interrupted for _, interrupted in of_ranks]),
         },
         index=pd.RangeIndex(1, STEPS * PARTS + 1, name="half batch"),
     )
     picture = figures.lines(table, "loss", "Loss of each half batch")
-    picture.axes.axvline(SAVED + 0.5, color="black", linestyle="dashed", linewidth=1.2)
+    picture.axes.axvline(PARTS_BEFORE_SAVE + 0.5, color="black", linestyle="dashed", linewidth=1.2)
     row = divergence(of_ranks)
     words = "; ".join(f"{name}: {value}" for name, value in row.items())
     picture.axes.set_title(f"The save lacks {left_out}.\n{words}", loc="left", size=10)
-    picture.alt += f" Saved after half batch {SAVED}, without {left_out}. {words}."
+    picture.alt += f" Saved after half batch {PARTS_BEFORE_SAVE}, without {left_out}. {words}."
     return picture
 
 
 def mean_losses(of_ranks: list[TrainingOutcome]) -> list[float]:
     """Over the ranks, of each part."""
-    return torch.tensor([went.losses for went in of_ranks]).mean(dim=0).tolist()
+    return torch.tensor([outcome.losses for outcome in of_ranks]).mean(dim=0).tolist()
 
 
 def divergence(of_ranks: list[tuple[TrainingOutcome, TrainingOutcome]]) -> dict[str, str]:
     """Where a training departs from the uninterrupted one, and how far it is at the end."""
-    first = [first_other(whole.losses, went.losses) for whole, went in of_ranks]
-    weights = max(furthest(went.parameters, whole.parameters) for whole, went in of_ranks)
-    other = max(abs(went.evaluation - whole.evaluation) for whole, went in of_ranks)
+    first = [first_difference(whole.losses, interrupted.losses) for whole, interrupted in of_ranks]
+    weights = max(
+        furthest(interrupted.parameters, whole.parameters) for whole, interrupted in of_ranks
+    )
+    evaluation = max(
+        abs(interrupted.evaluation - whole.evaluation) for whole, interrupted in of_ranks
+    )
     return {
         "first different loss on rank 0": first[0],
         "on any rank": min(first, key=lambda words: (words == NONE, len(words), words)),
         "weights": format_difference(weights),
-        "evaluation": format_difference(other),
+        "evaluation": format_difference(evaluation),
     }
 
 
-def first_other(losses: list[float], others: list[float]) -> str:
+def first_difference(losses: list[float], other_losses: list[float]) -> str:
     """The first half batch whose losses are not equal in every bit."""
-    pairs = zip(losses, others, strict=True)
-    places = [place for place, (one, other) in enumerate(pairs, start=1) if one != other]
+    pairs = zip(losses, other_losses, strict=True)
+    places = [
+        place for place, (loss, other_loss) in enumerate(pairs, start=1) if loss != other_loss
+    ]
     return f"half batch {places[0]}" if places else NONE
 
 
@@ -229,13 +237,13 @@ def format_difference(difference: float) -> str:
     return f"{difference:.1e} off" if difference else EQUAL
 
 
-def all_left_out() -> pd.DataFrame:
+def omission_table() -> pd.DataFrame:
     """A row for each part of the state: what a save without it does, and who has it."""
-    of_ranks = launch(runs_without, *LEFT_OUT, ranks=RANKS)
+    of_ranks = launch(runs_without, *OMISSIONS, ranks=RANKS)
     alike = of_ranks[0][2]
     rows = []
-    for place, name in enumerate(LEFT_OUT):
-        went = [(whole, went[place]) for whole, went, _ in of_ranks]
+    for place, name in enumerate(OMISSIONS):
+        pairs = [(whole, pairs[place]) for whole, pairs, _ in of_ranks]
         same = {True: "yes", False: "no"}.get(alike.get(name), "")
-        rows.append({"the save lacks": name} | divergence(went) | {"equal on all ranks": same})
+        rows.append({"the save lacks": name} | divergence(pairs) | {"equal on all ranks": same})
     return pd.DataFrame(rows)

@@ -38,7 +38,7 @@ class Message(NamedTuple):
 class AllReduceTiming(NamedTuple):
     """What one rank saw of an all-reduce, and of a link."""
 
-    sent: list[list[int]]  # in each round of the chosen algorithm, the ranks that it sent to
+    receivers: list[list[int]]  # in each round of the chosen algorithm, the ranks that it sent to
     seconds: dict[str, float]  # of each algorithm
     latency: float  # seconds of one message; of rank 0
     bandwidth: float  # bytes a second; of rank 0
@@ -84,16 +84,19 @@ def tree(ranks: int) -> list[list[Message]]:
         [Message(rank + step, rank, None, adds=True) for rank in range(0, ranks - step, 2 * step)]
         for step in steps
     ]
-    down = [[Message(one.receiver, one.sender, None, adds=False) for one in of] for of in up[::-1]]
+    down = [
+        [Message(message.receiver, message.sender, None, adds=False) for message in of]
+        for of in up[::-1]
+    ]
     return up + down
 
 
 def star(ranks: int) -> list[list[Message]]:
     """All others send to rank 0, one after the other, which adds up and sends the sum back."""
-    others = range(1, ranks)
+    peers = range(1, ranks)
     return [
-        *([Message(rank, 0, None, adds=True)] for rank in others),
-        *([Message(0, rank, None, adds=False)] for rank in others),
+        *([Message(rank, 0, None, adds=True)] for rank in peers),
+        *([Message(0, rank, None, adds=False)] for rank in peers),
     ]
 
 
@@ -106,45 +109,45 @@ WAYS: dict[str, Callable[[int], list[list[Message]]]] = {RING: ring, TREE: tree,
 def all_reduce(way: str, kib: int) -> AllReduceTiming:
     """A tensor of `kib` KiB added up by each of the algorithms, timed; the messages of one."""
     vector = torch.ones(kib * 256, device=set_up(bare=False))
-    seconds = {name: timed(vector, name) for name in WAYS}
-    sent = [one_round(vector, messages) for messages in WAYS[way](dist.get_world_size())]
+    seconds = {name: time_all_reduce(vector, name) for name in WAYS}
+    receivers = [run_round(vector, messages) for messages in WAYS[way](dist.get_world_size())]
     size = max(kib, MIN_KIB) * 1024
     small, large = (ping(torch.zeros(n, device=vector.device)) for n in (1, size // 4))
-    return AllReduceTiming(sent, seconds, small, size / max(large - small, 1e-9))
+    return AllReduceTiming(receivers, seconds, small, size / max(large - small, 1e-9))
 
 
-def timed(vector: Tensor, way: str) -> float:
+def time_all_reduce(vector: Tensor, way: str) -> float:
     """Seconds of the quickest of a few all-reduces, on the slowest rank."""
     rounds, times = WAYS[way](dist.get_world_size()), [0.0]
     while sum(times) < MIN_SECONDS and len(times) <= MAX_REPEATS:
         dist.barrier()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for messages in rounds:
-            one_round(vector, messages)
-        spent = torch.tensor(time.perf_counter() - begun)
-        dist.all_reduce(spent, op=dist.ReduceOp.MAX)
-        times.append(spent.item())  # the same on all ranks, so all of them stop together
+            run_round(vector, messages)
+        seconds = torch.tensor(time.perf_counter() - start)
+        dist.all_reduce(seconds, op=dist.ReduceOp.MAX)
+        times.append(seconds.item())  # the same on all ranks, so all of them stop together
     return min(times[1:])
 
 
-def one_round(vector: Tensor, messages: Sequence[Message]) -> list[int]:
+def run_round(vector: Tensor, messages: Sequence[Message]) -> list[int]:
     """Send and receive what is this rank's; return to whom it has sent."""
-    rank, sent = dist.get_rank(), []
-    works, arrived = [], []
+    rank, receivers = dist.get_rank(), []
+    works, incoming = [], []
     for message in messages:
         part = piece_of(vector, message.piece)
         if message.sender == rank:
             works.append(dist.isend(part, message.receiver))
-            sent.append(message.receiver)
+            receivers.append(message.receiver)
         if message.receiver == rank:
             buffer = torch.empty_like(part)
             works.append(dist.irecv(buffer, message.sender))
-            arrived.append((part, buffer, message.adds))
+            incoming.append((part, buffer, message.adds))
     for work in works:
         work.wait()
-    for part, buffer, adds in arrived:
+    for part, buffer, adds in incoming:
         part.copy_(part + buffer if adds else buffer)
-    return sent
+    return receivers
 
 
 def piece_of(vector: Tensor, piece: int | None) -> Tensor:
@@ -157,13 +160,13 @@ def ping(message: Tensor) -> float:
     best = float("inf")
     for _ in range(PINGS):
         dist.barrier()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         for sender, receiver in ((0, 1), (1, 0)):
             if dist.get_rank() == sender:
                 dist.send(message, receiver)
             elif dist.get_rank() == receiver:
                 dist.recv(message, sender)
-        best = min(best, time.perf_counter() - begun)
+        best = min(best, time.perf_counter() - start)
     return best / 2
 
 
@@ -181,7 +184,7 @@ def messages_plot(
     of_ranks: Sequence[AllReduceTiming], ranks: int, way: str, kib: int, **_: object
 ) -> figures.Picture:
     """A lane a rank, a column a round, an arrow a message; below, the times of all algorithms."""
-    rounds = len(of_ranks[0].sent)
+    rounds = len(of_ranks[0].receivers)
     lines = in_words(of_ranks[0], ranks, way, kib)
     bottom = TOP + ranks * LANE
     axes = figures.sheet(figures.WIDTH, bottom + 0.25 * (len(lines) + 1))
@@ -194,25 +197,27 @@ def messages_plot(
     for number in range(rounds):
         left = LEFT + number * step
         axes.text(left + step / 2, bottom - 0.05, str(number + 1), ha="center", size=9)
-        for rank, measured in enumerate(of_ranks):
-            for other in measured.sent[number]:
+        for rank, timing in enumerate(of_ranks):
+            for receiver in timing.receivers[number]:
                 start = left + 0.05 * step, TOP + rank * LANE
-                end = left + 0.9 * step, TOP + other * LANE
+                end = left + 0.9 * step, TOP + receiver * LANE
                 figures.arrow(axes, start, end, rank)
-    most = max(sum(map(len, one.sent)) for one in of_ranks) / (ranks if way == RING else 1)
+    most = max(sum(map(len, timing.receivers)) for timing in of_ranks) / (
+        ranks if way == RING else 1
+    )
     title = f"{way}: {rounds} rounds; the busiest rank sends {most:.2f} S"
     axes.text(0.1, 0.2, title, weight="bold", va="center")
     for number, line in enumerate(lines):
         bold = {"weight": "bold"} if line.startswith(way) else {}
         axes.text(0.1, bottom + 0.25 * (number + 1), line, va="center", size=9.5, **bold)
-    return figures.Picture(axes.figure, f"{title}. {'. '.join(lines)}. {listed(of_ranks)}")
+    return figures.Picture(axes.figure, f"{title}. {'. '.join(lines)}. {describe_rounds(of_ranks)}")
 
 
-def in_words(measured: AllReduceTiming, ranks: int, way: str, kib: int) -> list[str]:
+def in_words(timing: AllReduceTiming, ranks: int, way: str, kib: int) -> list[str]:
     """The time of each algorithm, measured and by the formula; and what the formula knows."""
-    number, latency, rate = figures.number, measured.latency, measured.bandwidth
+    number, latency, rate = figures.number, timing.latency, timing.bandwidth
     lines = []
-    for name, seconds in measured.seconds.items():
+    for name, seconds in timing.seconds.items():
         formula = seconds_by_formula(name, ranks, kib * 1024, latency, rate)
         times = f"{number(formula * 1e3)} ms by the formula, {number(seconds * 1e3)} ms measured"
         lines.append(f"{name}: {times}")
@@ -223,11 +228,15 @@ def in_words(measured: AllReduceTiming, ranks: int, way: str, kib: int) -> list[
     ]
 
 
-def listed(of_ranks: Sequence[AllReduceTiming]) -> str:
+def describe_rounds(of_ranks: Sequence[AllReduceTiming]) -> str:
     """Who sends to whom, round by round; equal rounds together."""
     rounds = [
-        ", ".join(f"{rank} to {other}" for rank, others in enumerate(sent) for other in others)
-        for sent in zip(*(one.sent for one in of_ranks), strict=True)
+        ", ".join(
+            f"{rank} to {receiver}"
+            for rank, receivers in enumerate(receivers_of_ranks)
+            for receiver in receivers
+        )
+        for receivers_of_ranks in zip(*(timing.receivers for timing in of_ranks), strict=True)
     ]
     words, number = [], 1
     for messages, same in itertools.groupby(rounds):

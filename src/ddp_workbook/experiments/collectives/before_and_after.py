@@ -31,12 +31,12 @@ def run_collectives(*names: str, ranks: int = 4) -> dict[str, list[tuple]]:
 
 def stages(ranks: int = 4) -> dict[str, list]:
     """What each rank holds at the start, after reduce_scatter, and after all_gather."""
-    of_ranks = launch(two_halves, ranks=ranks)
+    of_ranks = launch(run_both_halves, ranks=ranks)
     titles = ("at the start", "after reduce_scatter", "after all_gather")
     return dict(zip(titles, map(list, zip(*of_ranks, strict=True)), strict=True))
 
 
-def two_halves() -> tuple[Tensor, Tensor, list[Tensor]]:
+def run_both_halves() -> tuple[Tensor, Tensor, list[Tensor]]:
     """In a rank: its numbers, its piece of the sum, and all pieces."""
     mine = every_call.numbers(set_up(bare=False))
     pieces = list(mine.chunk(dist.get_world_size()))
@@ -51,14 +51,14 @@ def two_halves() -> tuple[Tensor, Tensor, list[Tensor]]:
 
 
 @figures.house_style
-def collectives_plot(named: Mapping[str, Sequence]) -> figures.Picture:
+def collectives_plot(results: Mapping[str, Sequence]) -> figures.Picture:
     """The ranks' boxes before and after each collective, one below the other, a row a rank.
 
-    `named` has for each title what `launch` returned: for each rank a pair (before, after) of
+    `results` has for each title what `launch` returned: for each rank a pair (before, after) of
     tensors, lists of tensors, numbers or None. Raises ValueError for more ranks or numbers than a
     picture can show.
     """
-    sides = {name: split_pairs(moved) for name, moved in named.items()}
+    sides = {name: split_pairs(pairs) for name, pairs in results.items()}
     heights = [
         HEAD * (1 + bool(name)) + PITCH * len(before) + 0.08 for name, (before, _) in sides.items()
     ]
@@ -76,7 +76,9 @@ def stages_plot(stages: Mapping[str, Sequence]) -> figures.Picture:
 
     `stages` has for each title what each rank holds: tensors, lists of tensors, or None.
     """
-    columns = {title: [numbers_of(one) for one in of_ranks] for title, of_ranks in stages.items()}
+    columns = {
+        title: [numbers_of(value) for value in of_ranks] for title, of_ranks in stages.items()
+    }
     start, left = next(iter(columns.values())), LEFT
     axes = figures.sheet(figures.WIDTH, 2 * HEAD + PITCH * len(start))
     first = 2 * HEAD + HEIGHT / 2
@@ -95,11 +97,11 @@ def stages_plot(stages: Mapping[str, Sequence]) -> figures.Picture:
 
 
 def _words(title: str, before: Sequence[Row], after: Sequence[Row]) -> str:
-    each = [
+    texts = [
         f"rank {rank}: {row_text(old)} before, {row_text(new)} after"
         for rank, (old, new) in enumerate(zip(before, after, strict=True))
     ]
-    return f"{title}. {'; '.join(each)}."
+    return f"{title}. {'; '.join(texts)}."
 
 
 def _both_sides(
@@ -140,14 +142,14 @@ def numbers_of(value: Any) -> Row:
     return [piece for part in value for piece in numbers_of(part)]
 
 
-def split_pairs(moved: Sequence) -> tuple[list[Row], list[Row]]:
+def split_pairs(pairs: Sequence) -> tuple[list[Row], list[Row]]:
     """Both sides of what `launch` returned for a worker that returns (before, after).
 
     Raises ValueError for more ranks than have colours of their own.
     """
-    if len(moved) > MAX_RANKS:
-        raise ValueError(f"A picture shows up to {MAX_RANKS} ranks, these are {len(moved)}.")
-    return [numbers_of(before) for before, _ in moved], [numbers_of(after) for _, after in moved]
+    if len(pairs) > MAX_RANKS:
+        raise ValueError(f"A picture shows up to {MAX_RANKS} ranks, these are {len(pairs)}.")
+    return [numbers_of(before) for before, _ in pairs], [numbers_of(after) for _, after in pairs]
 
 
 def origins(before: Sequence[Row]) -> dict[float, frozenset[int]]:
@@ -208,7 +210,7 @@ def draw_rows(
     room: float = ROOM,
 ) -> float:
     """Draw what each rank holds, coloured by the rank that had it before; return a box's width."""
-    known = origins(before)
+    ranks_of_number = origins(before)
     box = min([BOX, *(_share(row, room) for row in rows)])
     longest = max((len(number_text(n)) for row in rows for piece in row for n in piece), default=1)
     points = min(11.0, 86 * box / max(longest, 2))
@@ -221,7 +223,7 @@ def draw_rows(
         same = list(itertools.chain(*before[rank]))
         for place, (left, number) in enumerate(_places(row, corner[0], box)):
             unchanged = same[place : place + 1] == [number]
-            ranks = frozenset([rank]) if unchanged else known.get(number, frozenset())
+            ranks = frozenset([rank]) if unchanged else ranks_of_number.get(number, frozenset())
             _box(axes, (left, top, box), ranks, len(rows))
             middle = left + box / 2 - 0.025, top + HEIGHT / 2 - 0.03
             axes.text(*middle, number_text(number), ha="center", va="center", size=points)
@@ -252,9 +254,9 @@ def _box(
 ) -> None:
     """A box at (left, top, width), with a stripe at the bottom for each of the ranks."""
     left, top, width = place[0], place[1], place[2] - 0.05
-    one = next(iter(ranks)) if len(ranks) == 1 else None
+    owner = next(iter(ranks)) if len(ranks) == 1 else None
     frame = {"facecolor": "white"} if len(ranks) > 1 else {}
-    figures.box(axes, (left, top), (width, HEIGHT), "", one, frame=frame)
+    figures.box(axes, (left, top), (width, HEIGHT), "", owner, frame=frame)
     slot = (width - 0.06) / slots
     for rank in ranks:
         corner = left + 0.03 + rank * slot, top + HEIGHT - 0.09

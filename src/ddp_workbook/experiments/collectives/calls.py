@@ -25,15 +25,17 @@ FACTORS: dict[str, tuple[str, Callable[[int], float]]] = {
 def tensor_collectives() -> list[str]:
     """Collectives on tensors: public functions that take `async_op`, without deprecated names."""
     functions = {
-        name: one for name, one in vars(dist).items() if type(one) is type(tensor_collectives)
+        name: function
+        for name, function in vars(dist).items()
+        if type(function) is type(tensor_collectives)
     }
     return sorted(
         name
-        for name, one in functions.items()
-        if "async_op" in signature(one).parameters
+        for name, function in functions.items()
+        if "async_op" in signature(function).parameters
         and not name.startswith("_")
         and not name.endswith("_coalesced")
-        and not hasattr(one, "__deprecated__")
+        and not hasattr(function, "__deprecated__")
     )
 
 
@@ -43,7 +45,7 @@ def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
     S is the size of the largest tensor or list, 4 bytes for each rank. Rank 0 is the root. The last
     two columns are by formula: what the rank that sends most has to send, if all share the work.
     """
-    wire = record_collectives(_every_one, ranks=ranks)
+    wire = record_collectives(_run_every_call, ranks=ranks)
     size, rows = 4 * ranks, []
     for name, (formula, factor) in FACTORS.items():
         cells: dict[str, str | int] = {"call": name}
@@ -58,7 +60,7 @@ def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def _every_one() -> None:
+def _run_every_call() -> None:
     device = every_call.setup()
     for name in FACTORS:
         every_call.COLLECTIVES[name](every_call.numbers(device))

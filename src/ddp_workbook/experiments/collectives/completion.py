@@ -30,7 +30,7 @@ def call_times(call: str, repeats: int = 5) -> list[CallTimes]:
     late. To a broadcast it comes only after another rank has left it, so that no machine is too
     slow to show that.
     """
-    tensor, store, found = torch.ones(4, device=set_up(bare=False)), _store(), []
+    tensor, store, times = torch.ones(4, device=set_up(bare=False)), _store(), []
     for repeat in range(repeats):
         dist.barrier()
         ready, late = time.monotonic(), dist.get_rank() == LATE_RANK
@@ -38,12 +38,12 @@ def call_times(call: str, repeats: int = 5) -> list[CallTimes]:
             time.sleep(DELAY)
             if call == "broadcast":
                 store.wait([f"left {repeat}"])
-        came = time.monotonic()
+        arrival = time.monotonic()
         CALLS[call](tensor)
-        found.append((ready, came, time.monotonic()))
+        times.append((ready, arrival, time.monotonic()))
         if not late:
             store.set(f"left {repeat}", "")
-    return found
+    return times
 
 
 def arrival_and_exit_times(*calls: str) -> dict[str, list[tuple[float, float]]]:
@@ -51,11 +51,11 @@ def arrival_and_exit_times(*calls: str) -> dict[str, list[tuple[float, float]]]:
 
     From the repeat that was over first on all ranks: other programs have disturbed it least.
     """
-    found = {}
+    times = {}
     for call in calls:
         of_ranks = launch(call_times, call, ranks=4)
-        found[call] = min(map(_since_ready, zip(*of_ranks, strict=True)), key=_last_to_leave)
-    return found
+        times[call] = min(map(_since_ready, zip(*of_ranks, strict=True)), key=_last_to_leave)
+    return times
 
 
 def read_before_wait() -> tuple[Tensor, list[Tensor]]:
@@ -74,11 +74,11 @@ def read_before_wait() -> tuple[Tensor, list[Tensor]]:
 
 def _since_ready(of_ranks: tuple[CallTimes, ...]) -> list[tuple[float, float]]:
     start = min(ready for ready, _, _ in of_ranks)
-    return [(came - start, left - start) for _, came, left in of_ranks]
+    return [(arrival - start, departure - start) for _, arrival, departure in of_ranks]
 
 
 def _last_to_leave(of_ranks: list[tuple[float, float]]) -> float:
-    return max(left for _, left in of_ranks)
+    return max(departure for _, departure in of_ranks)
 
 
 def _store() -> dist.Store:
@@ -94,16 +94,16 @@ def waiting_plot(times: Mapping[str, Sequence[tuple[float, float]]]) -> figures.
     events = [
         (call, f"rank {rank}", *event)
         for call, of_ranks in times.items()
-        for rank, (came, left) in enumerate(of_ranks)
-        for event in (("works", 0.0, came * 1e3), ("inside", came * 1e3, left * 1e3))
+        for rank, (arrival, departure) in enumerate(of_ranks)
+        for event in (("works", 0.0, arrival * 1e3), ("inside", arrival * 1e3, departure * 1e3))
     ]
     table = pd.DataFrame(events, columns=["panel", "lane", "what", "start", "end"])
     about = "When each rank is inside a collective"
     picture = figures.lanes(table, "milliseconds", about, by="rank", pale=["inside"])
     for axes, (call, of_ranks) in zip(picture.figure.axes, times.items(), strict=True):
-        last = max(came for came, _ in of_ranks)
+        last = max(arrival for arrival, _ in of_ranks)
         axes.axvline(last * 1e3, color="black", linestyle="dashed", linewidth=1.2)
-        early = [str(rank) for rank, (_, left) in enumerate(of_ranks) if left < last]
+        early = [str(rank) for rank, (_, departure) in enumerate(of_ranks) if departure < last]
         who = f"rank {', '.join(early)} had left" if early else "no rank left"
         picture.alt += f" In {call}, {who} before the last one had arrived."
     return picture

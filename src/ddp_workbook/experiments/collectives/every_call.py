@@ -88,9 +88,9 @@ def reduce_scatter(mine: Tensor) -> tuple[Buffers, Buffers]:
 def all_to_all(mine: Tensor) -> tuple[Buffers, Buffers]:
     """Every rank sends a different piece to each rank."""
     pieces = list(mine.chunk(len(mine)))
-    arrived = [torch.empty_like(piece) for piece in pieces]
-    dist.all_to_all(arrived, pieces)
-    return pieces, arrived
+    outputs = [torch.empty_like(piece) for piece in pieces]
+    dist.all_to_all(outputs, pieces)
+    return pieces, outputs
 
 
 def barrier(mine: Tensor) -> tuple[Buffers, Buffers]:
@@ -124,16 +124,16 @@ def numbers(device: torch.device) -> Tensor:
 def run(name: str) -> tuple[Buffers, Buffers]:
     """One collective: what this rank held before and after it."""
     device = setup()
-    held = COLLECTIVES[name](numbers(device))
+    before_and_after = COLLECTIVES[name](numbers(device))
     cleanup()
-    return held
+    return before_and_after
 
 
 def main() -> None:
     """All collectives; rank 0 prints a table of what every rank held."""
     device = setup()
     for name, call in COLLECTIVES.items():
-        before, after = (in_words(held) for held in call(numbers(device)))
+        before, after = (in_words(value) for value in call(numbers(device)))
         rows: list = [None] * dist.get_world_size()
         dist.all_gather_object(rows, f"{before:24} -> {after}")
         if dist.get_rank() == 0:
@@ -141,12 +141,12 @@ def main() -> None:
     cleanup()
 
 
-def in_words(held: Buffers) -> str:
+def in_words(value: Buffers) -> str:
     """The numbers, a bar between tensors: "1 2 | 10 20"; "-" for nothing."""
-    if held is None:
+    if value is None:
         return "-"
-    tensors = held if isinstance(held, list) else [held]
-    return " | ".join(" ".join(f"{number:g}" for number in one.tolist()) for one in tensors)
+    tensors = value if isinstance(value, list) else [value]
+    return " | ".join(" ".join(f"{number:g}" for number in tensor.tolist()) for tensor in tensors)
 
 
 if __name__ == "__main__":

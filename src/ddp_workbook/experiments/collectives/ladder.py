@@ -16,7 +16,7 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook.chapters.make_it_fast import flat, in_buckets, one_by_one
-from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.collectives.message_times import time_steps
 from ddp_workbook.experiments.collectives.overlap import NETWORK
 from manyranks import figures
 from manyranks.figures.palette import INK
@@ -32,7 +32,9 @@ RUNGS = (
     "buckets, after backward",
     "buckets, during backward (DDP)",
 )
-DISTURBED = "A bar ends left of the dashed line: noise is larger than the cost of communication."
+NOISE_WARNING = (
+    "A bar ends left of the dashed line: noise is larger than the cost of communication."
+)
 
 
 def time_ladder(rounds: int = 7) -> pd.DataFrame:
@@ -44,7 +46,9 @@ def time_ladder(rounds: int = 7) -> pd.DataFrame:
         rows += [
             (name, rung, number, max(both))
             for rung in RUNGS
-            for number, both in enumerate(zip(*(one[rung] for one in of_ranks), strict=True), 1)
+            for number, both in enumerate(
+                zip(*(seconds[rung] for seconds in of_ranks), strict=True), 1
+            )
         ]
     return pd.DataFrame(rows, columns=["network", "rung", "round", "seconds"])
 
@@ -62,14 +66,14 @@ def seconds_of_rungs(rounds: int) -> dict[str, list[float]]:
         with ddp.no_sync():
             model(rows).sum().backward()
         if way:
-            way([one.grad for one in reversed(list(model.parameters()))])
+            way([parameter.grad for parameter in reversed(list(model.parameters()))])
 
     def by_ddp() -> None:
         model.zero_grad()
         ddp(rows).sum().backward()
 
     ways = [partial(by_hand, way) for way in (None, one_by_one, flat, in_buckets)]
-    return timed(dict(zip(RUNGS, [*ways, by_ddp], strict=True)), rounds)
+    return time_steps(dict(zip(RUNGS, [*ways, by_ddp], strict=True)), rounds)
 
 
 @figures.house_style
@@ -89,15 +93,15 @@ def ladder_plot(times: pd.DataFrame) -> figures.Picture:
     about = "Forward, backward and communication, in the fastest round"
     picture = figures.bars(fastest, "milliseconds", about, by="candidate")
     for axes, part in zip(picture.figure.axes, of_rungs.values(), strict=True):
-        for row, one in enumerate(part.itertuples()):
-            axes.plot([one.min, one.median], [row, row], color=INK, linewidth=1.2)
-            axes.text(one.median, row, f"  {one.min:.0f}", va="center", size=10)
+        for row, rung in enumerate(part.itertuples()):
+            axes.plot([rung.min, rung.median], [row, row], color=INK, linewidth=1.2)
+            axes.text(rung.median, row, f"  {rung.min:.0f}", va="center", size=10)
         for bar in axes.patches:
             bar.set_alpha(0.6)  # the lines are seen through it
         axes.grid(visible=False)
         axes.axvline(part["min"].iloc[0], color=INK, linestyle="dashed", linewidth=1.2)
         axes.set_xlim(0, 1.18 * part["median"].max())
     if any((part["min"] < part["min"].iloc[0]).any() for part in of_rungs.values()):
-        picture.figure.suptitle(DISTURBED, x=0.01, ha="left", size=10)
-        picture.alt += f" {DISTURBED}"
+        picture.figure.suptitle(NOISE_WARNING, x=0.01, ha="left", size=10)
+        picture.alt += f" {NOISE_WARNING}"
     return picture

@@ -101,13 +101,13 @@ def bandwidths(times: pd.DataFrame) -> pd.DataFrame:
     largest = fastest(times)
     largest = largest[largest["bytes"] == largest["bytes"].max()]
     rows = []
-    for one in largest.itertuples():
-        of_algorithm, factor = one.bytes / one.seconds, FACTORS[one.op][1](one.ranks)
+    for row in largest.itertuples():
+        of_algorithm, factor = row.bytes / row.seconds, FACTORS[row.op][1](row.ranks)
         rows.append(
             {
-                "call": one.op,
-                "ranks": one.ranks,
-                "milliseconds": f"{one.seconds * 1e3:.2f}",
+                "call": row.op,
+                "ranks": row.ranks,
+                "milliseconds": f"{row.seconds * 1e3:.2f}",
                 "algbw in MB/s": f"{of_algorithm / 1e6:.0f}",
                 "factor": f"{factor:g}",
                 "busbw in MB/s": f"{of_algorithm * factor / 1e6:.0f}",
@@ -116,16 +116,16 @@ def bandwidths(times: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def many_and_one(lines: pd.DataFrame, pieces: int, size: int = 2**20) -> tuple[int, int]:
+def slowdown_by_pieces(lines: pd.DataFrame, pieces: int, size: int = 2**20) -> tuple[int, int]:
     """How many times as long `pieces` all-reduces take as one of `size` bytes, on two ranks.
 
     By the line that was fitted, and measured.
     """
     line = _part(lines, "all_reduce", 2).iloc[0]
-    small, large = (line.latency + one / line.bandwidth for one in (size / pieces, size))
+    small, large = (line.latency + nbytes / line.bandwidth for nbytes in (size / pieces, size))
     both = np.max(launch(seconds_of_both, pieces, size, ranks=2), axis=0)
-    many, one = both.min(axis=1)
-    return round(pieces * small / large), round(many / one)
+    many, whole = both.min(axis=1)
+    return round(pieces * small / large), round(many / whole)
 
 
 def seconds_of_both(pieces: int, size: int, repeats: int = 3) -> list[list[float]]:
@@ -162,7 +162,7 @@ def seconds_together(step: Callable[[], object], device: torch.device) -> float:
     return time_step(step, warm_up=0, repeats=1, device=device)[0]
 
 
-def timed(steps: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
+def time_steps(steps: Mapping[str, Callable[[], object]], rounds: int) -> dict[str, list[float]]:
     """Seconds of each step in each round, the steps in turns; all ranks begin together."""
     device = pick_device()
     turns = [
@@ -208,8 +208,8 @@ def alpha_beta_plot(times: pd.DataFrame, lines: pd.DataFrame) -> figures.Picture
 
 def _ticks(sizes: np.ndarray) -> tuple[list[int], list[str]]:
     """Powers of two within the axis, and their names."""
-    named = {2**10: "1 Ki", 2**15: "32 Ki", 2**20: "1 Mi", 2**25: "32 Mi"}
-    inside = {size: name for size, name in named.items() if sizes[0] <= size <= sizes[-1]}
+    names = {2**10: "1 Ki", 2**15: "32 Ki", 2**20: "1 Mi", 2**25: "32 Mi"}
+    inside = {size: name for size, name in names.items() if sizes[0] <= size <= sizes[-1]}
     return list(inside), list(inside.values())
 
 

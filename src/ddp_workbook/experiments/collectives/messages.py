@@ -41,20 +41,20 @@ WAYS: dict[str, Callable[[Tensor], None]] = {"star": star, "chain": chain, "tree
 
 def rounds_of_ways(*names: str, ranks: int = 8) -> dict[str, list[Round]]:
     """For each way: who really sent to whom, sorted into rounds."""
-    found = {}
+    rounds_by_way = {}
     for name in names:
         wire = record_collectives(_broadcast, name, ranks=ranks)
         sends = wire[wire["op"] == "send"]
-        found[name] = in_rounds(
+        rounds_by_way[name] = in_rounds(
             [sends[sends["rank"] == rank]["peer"].tolist() for rank in range(ranks)]
         )
-    return found
+    return rounds_by_way
 
 
 def in_rounds(peers: list[list[int]]) -> list[Round]:
     """Sort each rank's sends into rounds: one at a time, and none before it has the numbers."""
-    left, has, rounds = [list(one) for one in peers], [0], []
-    while pairs := [(rank, left[rank].pop(0)) for rank in has if left[rank]]:
+    remaining, has, rounds = [list(receivers) for receivers in peers], [0], []
+    while pairs := [(rank, remaining[rank].pop(0)) for rank in has if remaining[rank]]:
         rounds.append(pairs)
         has += [peer for _, peer in pairs]
     return rounds
@@ -94,18 +94,18 @@ def rounds_plot(ways: Mapping[str, Sequence[Round]]) -> figures.Picture:
         for rank, since in has.items():
             axes.hlines(rank, since, last, color=rank_colour(0), linewidth=3)
         for number, pairs in enumerate(rounds, 1):
-            for one, other in pairs:
-                ends = (number - 1, one), (number, other)
-                figures.arrow(axes, *ends, one, arrowstyle="-|>", linewidth=1.6)
+            for sender, receiver in pairs:
+                ends = (number - 1, sender), (number, receiver)
+                figures.arrow(axes, *ends, sender, arrowstyle="-|>", linewidth=1.6)
         axes.axvline(len(rounds), color=INK, linestyle="dashed", linewidth=1.2)
         axes.set(title=f"{way}: {len(rounds)} rounds", xlabel="rounds")
         axes.xaxis.set_major_locator(figures.MaxNLocator(integer=True))
         figures.label_rows(axes, [f"rank {rank}" for rank in range(ranks)])
     texts = []
     for way, rounds in ways.items():
-        said = (
-            f"round {number}: " + ", ".join(f"{one} to {other}" for one, other in pairs)
+        round_texts = (
+            f"round {number}: " + ", ".join(f"{sender} to {receiver}" for sender, receiver in pairs)
             for number, pairs in enumerate(rounds, 1)
         )
-        texts.append(f"The {way} needs {len(rounds)} rounds: {'; '.join(said)}.")
+        texts.append(f"The {way} needs {len(rounds)} rounds: {'; '.join(round_texts)}.")
     return figures.Picture(figure, f"Messages between ranks, round by round. {' '.join(texts)}")

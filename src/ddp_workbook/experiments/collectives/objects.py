@@ -20,19 +20,19 @@ def as_object() -> bool:
     """Whether all ranks have finished; any object that can be pickled would do."""
     everyone: list = [None] * dist.get_world_size()
     dist.all_gather_object(everyone, {"finished": False})
-    return all(one["finished"] for one in everyone)
+    return all(flag["finished"] for flag in everyone)
 
 
 def as_number(device: torch.device) -> bool:
     """The same, as one float: how many ranks have finished."""
-    finished = torch.zeros(1, device=device)
-    dist.all_reduce(finished)
-    return finished.item() == dist.get_world_size()
+    count = torch.zeros(1, device=device)
+    dist.all_reduce(count)
+    return count.item() == dist.get_world_size()
 
 
 def on_the_wire() -> pd.DataFrame:
     """The collectives that tell rank 0 the flag, in both ways, and their bytes on rank 0."""
-    wire = record_collectives(both_once, ranks=2)
+    wire = record_collectives(share_flag_both_ways, ranks=2)
     rows = wire[wire["rank"] == 0].assign(way=["as an object", "as an object", "as a number"])
     columns = {"bytes": "bytes handed in", "received": "bytes received"}
     return rows[["way", "op", "dtype", *columns]].rename(columns=columns)
@@ -40,9 +40,10 @@ def on_the_wire() -> pd.DataFrame:
 
 def milliseconds(repeats: int = 40) -> pd.DataFrame:
     """Each way's fastest call on two ranks, timed on the slower rank of that call."""
-    one, other = launch(seconds_of_both, repeats, ranks=2)
+    rank_0, rank_1 = launch(seconds_of_both, repeats, ranks=2)
     slower = [
-        min(max(pair) for pair in zip(*both, strict=True)) for both in zip(one, other, strict=True)
+        min(max(pair) for pair in zip(*both, strict=True))
+        for both in zip(rank_0, rank_1, strict=True)
     ]
     rows = [
         (way, f"{seconds * 1e3:.2f}")
@@ -51,7 +52,7 @@ def milliseconds(repeats: int = 40) -> pd.DataFrame:
     return pd.DataFrame(rows, columns=["way", "milliseconds"])
 
 
-def both_once() -> None:
+def share_flag_both_ways() -> None:
     """In a rank: the flag as an object, then as a number."""
     device = set_up(bare=False)
     as_object()
@@ -107,9 +108,9 @@ def make_mistake(kind: str, detail: bool) -> list:
     if kind == "source not in the group" and rank == 0:
         dist.broadcast(mine, src=1, group=alone)
     if kind == "rank not in the group":
-        with warnings.catch_warnings(record=True) as said:
+        with warnings.catch_warnings(record=True) as records:
             dist.all_reduce(mine, group=alone)
-        return [mine.tolist(), *(str(one.message) for one in said)]
+        return [mine.tolist(), *(str(record.message) for record in records)]
     return mine.tolist()
 
 

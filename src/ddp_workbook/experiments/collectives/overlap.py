@@ -30,9 +30,9 @@ class SpanRecorder:
         self.spans: list[Span] = []
 
     def span(self, what: str, action: Callable[[], object]) -> None:
-        begun = time.perf_counter() - self.start
+        start = time.perf_counter() - self.start
         action()
-        self.spans.append((what, begun, time.perf_counter() - self.start))
+        self.spans.append((what, start, time.perf_counter() - self.start))
 
 
 def sequential(tensor: Tensor, clock: SpanRecorder) -> None:
@@ -53,7 +53,7 @@ def both_ways() -> dict[str, Sequence[list[Span]]]:
     """For each way and rank its spans, from the repeat that was over first on all ranks."""
     of_ranks = launch(spans_of_both, ranks=2, network=NETWORK)
     return {
-        way: min(zip(*(one[way] for one in of_ranks), strict=True), key=_last_end)
+        way: min(zip(*(spans[way] for spans in of_ranks), strict=True), key=_last_end)
         for way in of_ranks[0]
     }
 
@@ -61,13 +61,13 @@ def both_ways() -> dict[str, Sequence[list[Span]]]:
 def spans_of_both(repeats: int = 5) -> dict[str, list[list[Span]]]:
     """In a rank: the spans of each repeat of both ways, in seconds since all ranks were ready."""
     tensor = torch.ones(NUMBERS, device=set_up(bare=False))
-    found: dict[str, list] = {"in line": [], "overlapped": []}
+    spans: dict[str, list] = {"in line": [], "overlapped": []}
     for _ in range(repeats):
         for name, way in (("in line", sequential), ("overlapped", overlapped)):
             dist.barrier()
             way(tensor, clock := SpanRecorder())
-            found[name].append(clock.spans)
-    return found
+            spans[name].append(clock.spans)
+    return spans
 
 
 def _last_end(of_ranks: Sequence[list[Span]]) -> float:

@@ -44,15 +44,15 @@ def frames_worker() -> list[list[float]]:
     """
     device, isend = set_up(bare=False), dist.isend
     vector = torch.arange(1, dist.get_world_size() + 1, device=device) * 10 ** dist.get_rank()
-    held = []
+    states = []
 
-    def watched(*args, **kwargs) -> dist.Work | None:
-        held.append(vector.tolist())  # each round starts with its send
+    def record_send(*args, **kwargs) -> dist.Work | None:
+        states.append(vector.tolist())  # each round starts with its send
         return isend(*args, **kwargs)
 
-    with patch.object(dist, "isend", watched):
+    with patch.object(dist, "isend", record_send):
         ring_all_reduce(vector)
-    return [*held, vector.tolist()]
+    return [*states, vector.tolist()]
 
 
 def record_rings(
@@ -62,16 +62,21 @@ def record_rings(
     return {count: record_collectives(ring, torch.ones(numbers), ranks=count) for count in ranks}
 
 
-def sent_by_each_rank(wires: Mapping[int, pd.DataFrame]) -> dict[int, int]:
+def busiest_rank_bytes(wires: Mapping[int, pd.DataFrame]) -> dict[int, int]:
     """By number of ranks: the bytes that the busiest rank sent."""
     sends = {ranks: wire[wire["op"] == "send"] for ranks, wire in wires.items()}
-    return {ranks: int(sent.groupby("rank")["bytes"].sum().max()) for ranks, sent in sends.items()}
+    return {
+        ranks: int(messages.groupby("rank")["bytes"].sum().max())
+        for ranks, messages in sends.items()
+    }
 
 
 def sends_only_to_next_rank(wires: Mapping[int, pd.DataFrame]) -> bool:
     """Whether every message goes from rank r to rank r + 1, or from the last one to rank 0."""
     sends = {ranks: wire[wire["op"] == "send"] for ranks, wire in wires.items()}
-    return all((sent["peer"] == (sent["rank"] + 1) % n).all() for n, sent in sends.items())
+    return all(
+        (messages["peer"] == (messages["rank"] + 1) % n).all() for n, messages in sends.items()
+    )
 
 
 # The pictures
@@ -82,25 +87,25 @@ class RingFrame(NamedTuple):
 
     title: str
     rows: list[list[float]]  # a number a piece, by rank
-    sent: list[int]  # by rank; empty at the start
+    pieces: list[int]  # by rank; empty at the start
 
 
-def ring_frames(recorded: Sequence[Sequence]) -> list[RingFrame]:
+def ring_frames(states: Sequence[Sequence]) -> list[RingFrame]:
     """The rounds of what `launch(frames_worker, ranks=N)` returned.
 
     Rank r sent the piece that changed on rank r + 1.
     """
-    rounds = list(zip(*recorded, strict=True))  # [round][rank][piece]
+    rounds = list(zip(*states, strict=True))  # [round][rank][piece]
     frames = [RingFrame("start", list(rounds[0]), [])]
     for number, (old, new) in enumerate(itertools.pairwise(rounds), start=1):
-        pieces = range(len(recorded))
-        changed = [
+        pieces = range(len(states))
+        changed_pieces = [
             next(piece for piece in pieces if had[piece] != has[piece])
             for had, has in zip(old, new, strict=True)
         ]
-        half = "add" if number < len(recorded) else "pass on"
-        sent = changed[1:] + changed[:1]
-        frames.append(RingFrame(f"round {number}: {half}", list(new), sent))
+        half = "add" if number < len(states) else "pass on"
+        sent_pieces = changed_pieces[1:] + changed_pieces[:1]
+        frames.append(RingFrame(f"round {number}: {half}", list(new), sent_pieces))
     return frames
 
 
@@ -117,7 +122,7 @@ def _words(frame: RingFrame) -> str:
     """Which piece each rank sent, and what each rank holds."""
     moves = [
         f"rank {rank} sent piece {piece} to rank {(rank + 1) % len(frame.rows)}"
-        for rank, piece in enumerate(frame.sent)
+        for rank, piece in enumerate(frame.pieces)
     ]
     return (
         f"{frame.title.capitalize()}. "
@@ -138,7 +143,7 @@ def _draw_frame(
     top += 2 * HEAD
     rows, before = [numbers_of(row) for row in frame.rows], [numbers_of(row) for row in first.rows]
     box = draw_rows(axes, rows, before, (left, top), pitch=RING_PITCH, room=room)
-    for rank, piece in enumerate(frame.sent):
+    for rank, piece in enumerate(frame.pieces):
         middle, start = left + piece * box + box / 2 - 0.025, top + rank * RING_PITCH + HEIGHT
         starts = [start]
         if rank == len(rows) - 1:  # the ring closes: the last rank sends to rank 0

@@ -36,7 +36,7 @@ def one_large_product(_: int) -> None:
 JOBS = (loop_in_python, many_small_products, one_large_product)
 
 
-def two_threads_against_one(rounds: int = ROUNDS) -> pd.DataFrame:
+def compare_thread_counts(rounds: int = ROUNDS) -> pd.DataFrame:
     """Milliseconds for doing each job twice: a row a job, columns 1 thread, 2 threads and ratio.
 
     The fastest of a few timings, taken in turns. Each thread uses one core.
@@ -55,7 +55,7 @@ def two_threads_against_one(rounds: int = ROUNDS) -> pd.DataFrame:
 
 
 @figures.house_style
-def two_threads(table: pd.DataFrame) -> figures.Picture:
+def two_threads_plot(table: pd.DataFrame) -> figures.Picture:
     """For each job the time with two threads, as a share of the time with one.
 
     Lines mark 1, where two threads gain nothing, and 0.5, where they gain all they can.

@@ -35,7 +35,7 @@ class Step(NamedTuple):
     loss_alone: float  # of the same batch in one process
 
 
-def one_step(rows: int = 10, devices: int = 4) -> Step:
+def run_step(rows: int = 10, devices: int = 4) -> Step:
     """Run the chapter's four operations on the first digits, and one process beside them."""
     images, labels = next(batches(DigitsDataset(), rows, epoch=0))
     torch.manual_seed(single_process.SEED)
@@ -116,13 +116,13 @@ def bytes_copied(devices: Sequence[int]) -> pd.DataFrame:
     rows = {}
     for count in devices:
         replicas = data_parallel.replicate(model, cpu_devices(count))
-        held = {p.data_ptr(): p.nbytes for replica in replicas for p in replica.parameters()}
-        rows[count] = sum(held.values()) - size, (count - 1) * size  # the model was there before
+        sizes = {p.data_ptr(): p.nbytes for replica in replicas for p in replica.parameters()}
+        rows[count] = sum(sizes.values()) - size, (count - 1) * size  # the model was there before
     table = pd.DataFrame(rows.values(), index=rows, columns=["measured, bytes", "(n-1) · S, bytes"])
     return table.rename_axis("devices")
 
 
-def on_each_device(
+def device_table(
     replicas: Sequence[nn.Module], pieces: Sequence[tuple[Tensor, Tensor]], shares: Sequence[Tensor]
 ) -> pd.DataFrame:
     """For each device its rows, its share of the loss, and the norm of its own gradient."""

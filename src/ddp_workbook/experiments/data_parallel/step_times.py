@@ -56,12 +56,12 @@ class Size(NamedTuple):
 def candidates(sizes: Sequence[Size], seconds: float) -> dict[str, Callable[[], list[float]]]:
     """The ways of training to compare; each returns its seconds a step for every size."""
     alone = partial(median_steps, one_process, sizes, seconds)
-    split = partial(median_steps, replicas, sizes, seconds, WORKERS)
+    in_parallel = partial(median_steps, replicas, sizes, seconds, WORKERS)
     if on_gpus():
-        return {"one GPU": alone, candidate_name(): split}
+        return {"one GPU": alone, candidate_name(): in_parallel}
     threads = dict.fromkeys((1, usable_cores()))  # one entry on one core
     single = {f"one process, {n} thread{'s' * (n > 1)}": partial(alone, threads=n) for n in threads}
-    return {**single, candidate_name(): partial(split, threads=WORKERS)}
+    return {**single, candidate_name(): partial(in_parallel, threads=WORKERS)}
 
 
 def step_times(
@@ -114,13 +114,13 @@ def candidate_name() -> str:
 def one_process(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
     """For each size the seconds of single_process.py's steps, as many as fit into `seconds`."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    return [timed_steps(_one_process(size, device), device, seconds) for size in sizes]
+    return [time_steps(_one_process(size, device), device, seconds) for size in sizes]
 
 
 def replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[list[float]]:
     """For each size the seconds of data_parallel.py's steps with `count` replicas."""
     devices = data_parallel.pick_devices(count)
-    return [timed_steps(_replicas(size, devices), devices[0], seconds) for size in sizes]
+    return [time_steps(_replicas(size, devices), devices[0], seconds) for size in sizes]
 
 
 def parts_of_replicas(sizes: Sequence[Size], seconds: float, count: int) -> list[dict[str, float]]:
@@ -137,9 +137,12 @@ def _parts_of_replicas(size: Size, seconds: float, devices: list) -> dict[str, f
         names |= {"scatter_kwargs": "scatter", "parallel_apply": "compute"}
         rest = "backward and optimizer"  # its backward adds the gradients
     with recording_calls(module, names, devices) as events:
-        whole = timed_steps(_replicas(size, devices), devices[0], seconds)
-    took = {part: [end - start for _, one, start, end in events if one == part] for part in ORDER}
-    parts = {part: median(took[part][-len(whole) :]) for part in ORDER}
+        whole = time_steps(_replicas(size, devices), devices[0], seconds)
+    durations = {
+        part: [end - start for _, event_part, start, end in events if event_part == part]
+        for part in ORDER
+    }
+    parts = {part: median(durations[part][-len(whole) :]) for part in ORDER}
     return parts | {rest: max(0.0, median(whole) - sum(parts.values()))}
 
 
@@ -184,7 +187,7 @@ def training_step(model: nn.Module, work: Callable[[], Tensor]) -> Callable[[], 
     return step
 
 
-def timed_steps(step: Callable[[], object], device: torch.device, seconds: float) -> list[float]:
+def time_steps(step: Callable[[], object], device: torch.device, seconds: float) -> list[float]:
     """Time as many steps as fit into `seconds`; all ranks of a group take the same number."""
     guess = time_step(step, warm_up=WARM_UP - 1, repeats=1, device=device)[0]
     repeats = torch.tensor(min(max(REPEATS[0], int(seconds / guess)), REPEATS[1]), device=device)
@@ -204,7 +207,7 @@ def recording_calls(
     """
     events: list[tuple[str, str, float, float]] = []
 
-    def clocked(function: Callable, part: str) -> Callable:
+    def with_clock(function: Callable, part: str) -> Callable:
         def call(*args, **kwargs):
             start = _now(devices)
             result = function(*args, **kwargs)
@@ -213,10 +216,10 @@ def recording_calls(
 
         return call
 
-    clocked_ones: dict[str, Any] = {
-        name: clocked(getattr(module, name), part) for name, part in parts.items()
+    functions: dict[str, Any] = {
+        name: with_clock(getattr(module, name), part) for name, part in parts.items()
     }
-    with patch.multiple(module, **clocked_ones):
+    with patch.multiple(module, **functions):
         yield events
 
 

@@ -51,8 +51,8 @@ def step(devices: int = 2) -> figures.Picture:
 
 def parallel_part(events: pd.DataFrame) -> tuple[float, float]:
     """From when to when, in milliseconds, threads other than the main one work."""
-    others = events[events["lane"] != MAIN]
-    return others["start"].min(), others["end"].max()
+    thread_events = events[events["lane"] != MAIN]
+    return thread_events["start"].min(), thread_events["end"].max()
 
 
 def record_step(devices: int = 2, size: Size = LARGE, tries: int = 4) -> pd.DataFrame:
@@ -63,11 +63,11 @@ def record_step(devices: int = 2, size: Size = LARGE, tries: int = 4) -> pd.Data
     The first step is left out: it also pays for memory that later steps use again.
     """
     model, images, labels = model_and_batch(size, torch.device("cpu"))
-    steps = [_watched(model, images, labels, devices) for _ in range(1 + tries)][1:]
+    steps = [_step_events(model, images, labels, devices) for _ in range(1 + tries)][1:]
     return min(steps, key=lambda step: step["end"].max())
 
 
-def _watched(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> pd.DataFrame:
+def _step_events(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> pd.DataFrame:
     cores = torch.get_num_threads()
     torch.set_num_threads(1)  # in each thread: one core plays one device
     try:
@@ -78,14 +78,14 @@ def _watched(model: nn.Module, images: Tensor, labels: Tensor, devices: int) -> 
     table = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
     table[["start", "end"]] = (table[["start", "end"]] - table["start"].min()) * 1e3
     table = table.sort_values("start", ignore_index=True)
-    return table.assign(lane=_named(table["lane"]))
+    return table.assign(lane=_lane_names(table["lane"]))
 
 
-def _named(of_calls: pd.Series) -> list[str]:
+def _lane_names(of_calls: pd.Series) -> list[str]:
     """The calling thread, and the others numbered in the order in which they began."""
     here = threading.current_thread().name
-    others = [name for name in of_calls.unique() if name != here]
-    names = {here: MAIN} | {name: f"thread {number}" for number, name in enumerate(others)}
+    other_threads = [name for name in of_calls.unique() if name != here]
+    names = {here: MAIN} | {name: f"thread {number}" for number, name in enumerate(other_threads)}
     return [names[name] for name in of_calls]
 
 
@@ -96,11 +96,11 @@ def call_recording_model() -> tuple[nn.Module, list[tuple[str, int]]]:
     """
     calls: list[tuple[str, int]] = []
     names = {threading.main_thread(): MAIN}
-    one_at_a_time = threading.Lock()  # else two threads could get the same number
+    lock = threading.Lock()  # else two threads could get the same number
     model = DigitsMLP()
 
     def note(_module, inputs, _outputs) -> None:
-        with one_at_a_time:
+        with lock:
             name = names.setdefault(threading.current_thread(), f"thread {len(names) - 1}")
             calls.append((name, len(inputs[0])))
 
@@ -123,7 +123,7 @@ class StepComparison(NamedTuple):
     alone: float  # milliseconds of one process's step
 
 
-def play_a_step() -> ddp_workbook.Play:
+def play_step() -> ddp_workbook.Play:
     """One step on threads, and of one process, with controls for the model, batch and devices."""
     stills = [
         {"width": 64, "batch": 16},
@@ -162,9 +162,9 @@ def comparison_plot(of_ranks: list[StepComparison], **_: object) -> figures.Pict
     events, alone = of_ranks[0]
     threads = sorted(lane for lane in events["lane"].unique() if lane != MAIN)
     whole, share = events["end"].max(), copy_share(events)
-    one = pd.DataFrame([(ALONE, "compute", 0.0, alone)], columns=events.columns)
+    single = pd.DataFrame([(ALONE, "compute", 0.0, alone)], columns=events.columns)
     picture = figures.lanes(
-        pd.concat([events, one]),
+        pd.concat([events, single]),
         "milliseconds since the step began (stand-in: CPU threads)",
         "One step of DataParallel, and of one process that uses all cores",
         order=[MAIN, *threads, ALONE],

@@ -20,7 +20,7 @@ def gradient(model: nn.Module, images: Tensor, labels: Tensor) -> Tensor:
     return flat_gradient(model)
 
 
-def distance_table(combined: Mapping[str, Tensor], whole: Tensor) -> pd.DataFrame:
+def distance_table(combinations: Mapping[str, Tensor], whole: Tensor) -> pd.DataFrame:
     """For each combination its distance from the gradient `whole`, and its norm.
 
     Both are percentages of the norm of `whole`.
@@ -28,17 +28,17 @@ def distance_table(combined: Mapping[str, Tensor], whole: Tensor) -> pd.DataFram
     norm = whole.norm()
     columns = {
         "differs from the batch's by": [
-            f"{(one - whole).norm() / norm:.0%}" for one in combined.values()
+            f"{(combination - whole).norm() / norm:.0%}" for combination in combinations.values()
         ],
         "its norm, as a share of the batch's": [
-            f"{one.norm() / norm:.0%}" for one in combined.values()
+            f"{combination.norm() / norm:.0%}" for combination in combinations.values()
         ],
     }
-    return pd.DataFrame(columns, index=[*combined]).rename_axis("gradient")
+    return pd.DataFrame(columns, index=[*combinations]).rename_axis("gradient")
 
 
 def weight_of_each_row(
-    model: nn.Module, images: Tensor, labels: Tensor, combined: Mapping[str, Tensor]
+    model: nn.Module, images: Tensor, labels: Tensor, combinations: Mapping[str, Tensor]
 ) -> pd.DataFrame:
     """How much each row counts in each combination: a row for each of them, a column a row.
 
@@ -48,11 +48,11 @@ def weight_of_each_row(
     rows = range(len(images))
     own = [gradient(model, images[row : row + 1], labels[row : row + 1]) for row in rows]
     basis = torch.stack(own, dim=1).double()
-    found = {
-        name: torch.linalg.lstsq(basis, one.double()).solution.tolist()
-        for name, one in combined.items()
+    weights = {
+        name: torch.linalg.lstsq(basis, combination.double()).solution.tolist()
+        for name, combination in combinations.items()
     }
-    return pd.DataFrame.from_dict(found, orient="index", columns=[*rows])
+    return pd.DataFrame.from_dict(weights, orient="index", columns=[*rows])
 
 
 @figures.house_style

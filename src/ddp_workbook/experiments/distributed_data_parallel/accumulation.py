@@ -80,12 +80,12 @@ WAYS: Mapping[str, Callable[[DistributedDataParallel, list[Batch]], None]] = {
 
 
 def micro_batches_of(
-    rank: int, world_size: int, device: torch.device | str = "cpu", each: int = ROWS
+    rank: int, world_size: int, device: torch.device | str = "cpu", size: int = ROWS
 ) -> list[Batch]:
     """The micro-batches of one rank; together all ranks have the first rows of the digits."""
     digits = DigitsDataset()
-    rows = torch.arange(MICRO_BATCHES * each * world_size)[rank::world_size].split(each)
-    return [(digits.images[one].to(device), digits.labels[one].to(device)) for one in rows]
+    rows = torch.arange(MICRO_BATCHES * size * world_size)[rank::world_size].split(size)
+    return [(digits.images[part].to(device), digits.labels[part].to(device)) for part in rows]
 
 
 def steps_of_this_rank(way: str) -> Tensor:
@@ -127,12 +127,14 @@ def compare_ways(ranks: int = 2) -> pd.DataFrame:
     alone, rows = steps_of_one_process(ranks), {}
     for way in WAYS:
         of_ranks, wire = run_and_record(steps_of_this_rank, way, ranks=ranks)
-        sent = wire.query("rank == 0 and op == 'all_reduce'")["bytes"]
+        message_bytes = wire.query("rank == 0 and op == 'all_reduce'")["bytes"]
         rows[way] = {
-            "all-reduces a step": len(sent) / STEPS,
-            "kB a step": sent.sum() / STEPS / 1000,
+            "all-reduces a step": len(message_bytes) / STEPS,
+            "kB a step": message_bytes.sum() / STEPS / 1000,
             "from one process": (of_ranks[0] - alone).abs().max().item(),
-            "between the ranks": max((one - of_ranks[0]).abs().max().item() for one in of_ranks),
+            "between the ranks": max(
+                (weights - of_ranks[0]).abs().max().item() for weights in of_ranks
+            ),
         }
     return pd.DataFrame(rows).T.rename_axis("way")
 
@@ -147,30 +149,32 @@ def timeline_of_this_rank(ways: Sequence[str], width: int = 512, rows: int = 128
     torch.manual_seed(0)
     ddp = DistributedDataParallel(DigitsMLP(width, 4).to(device))
     batches = micro_batches_of(dist.get_rank(), dist.get_world_size(), device, rows)
-    seen, starts = record_backward(ddp), list[float]()
+    events, starts = record_backward(ddp), list[float]()
     ddp.register_forward_pre_hook(lambda *_: starts.append(time.perf_counter()))
-    found = []
+    table_rows = []
     for way in ways:
         steps = []
         for _ in range(1 + TIMED_STEPS):
             ddp.zero_grad()
-            seen.clear()
+            events.clear()
             starts.clear()
             dist.barrier()
-            began = time.perf_counter()
+            start_time = time.perf_counter()
             WAYS[way](ddp, batches)
             # A micro-batch ends where the next one begins, the last one with the step.
             ends = [*starts[1:], time.perf_counter()]
             spans = [
                 (number, *both) for number, both in enumerate(zip(starts, ends, strict=True), 1)
             ]
-            spans += [(0, start, end) for what, _, start, end in seen if what == BUCKET]
-            in_ms = [(way, number, *(1e3 * (at - began) for at in both)) for number, *both in spans]
-            steps.append((ends[-1] - began, in_ms))
+            spans += [(0, start, end) for what, _, start, end in events if what == BUCKET]
+            in_ms = [
+                (way, number, *(1e3 * (at - start_time) for at in both)) for number, *both in spans
+            ]
+            steps.append((ends[-1] - start_time, in_ms))
         # not the first one: after its first backward pass DDP makes its buckets anew
-        found += min(steps[1:])[1]
+        table_rows += min(steps[1:])[1]
     cleanup()
-    return pd.DataFrame(found, columns=["way", "micro_batch", "start", "end"])
+    return pd.DataFrame(table_rows, columns=["way", "micro_batch", "start", "end"])
 
 
 @figures.house_style
@@ -180,15 +184,15 @@ def lanes(events: pd.DataFrame) -> figures.Picture:
     `events` is what `timeline_of_this_rank` returns.
     """
     sends = events["micro_batch"] == 0
-    drawn = events.assign(
+    lane_events = events.assign(
         lane=events["way"].where(~sends, events["way"] + ", on the wire"),
         what=sends.map({True: "all-reduce", False: "compute"}),
         text=events["micro_batch"].map(lambda number: str(number) if number else ""),
     )
     order = [lane for way in events["way"].unique() for lane in (way, f"{way}, on the wire")]
     about = "One step with several micro-batches"
-    picture = figures.lanes(drawn, "milliseconds since the step began", about, order=order)
-    for way, some in events.groupby("way", sort=False):
-        counts = some["micro_batch"].max(), (some["micro_batch"] == 0).sum()
+    picture = figures.lanes(lane_events, "milliseconds since the step began", about, order=order)
+    for way, group in events.groupby("way", sort=False):
+        counts = group["micro_batch"].max(), (group["micro_batch"] == 0).sum()
         picture.alt += " {}: {} micro-batches, {} all-reduces.".format(way, *counts)
     return picture

@@ -30,7 +30,7 @@ class DtypeRecorder(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[str, str, str, str]] = []
+        self.records: list[tuple[str, str, str, str]] = []
         self.within = "forward"
 
     def __torch_dispatch__(self, func, types, args=(), kwargs=None):
@@ -38,10 +38,10 @@ class DtypeRecorder(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         name = func.overloadpacket.__name__.lstrip("_")
         if name not in VIEWS:
-            given = {_format(one): None for one in args if isinstance(one, Tensor)}
-            made = result[0] if isinstance(result, tuple) else result
+            formats = {_format(tensor): None for tensor in args if isinstance(tensor, Tensor)}
+            output = result[0] if isinstance(result, tuple) else result
             name = {"to_copy": "convert"}.get(name, name)
-            self.seen.append((self.within, name, ", ".join(given), _format(made)))
+            self.records.append((self.within, name, ", ".join(formats), _format(output)))
         return result
 
 
@@ -57,7 +57,7 @@ def operations(dtype: torch.dtype = torch.float16) -> pd.DataFrame:
             loss = F.cross_entropy(model(digits.images[:ROWS]), digits.labels[:ROWS])
         formats.within = "backward"
         loss.backward()
-    return pd.DataFrame(formats.seen, columns=["pass", "operation", "takes", "gives"])
+    return pd.DataFrame(formats.records, columns=["pass", "operation", "takes", "gives"])
 
 
 def dtypes_after_step(dtype: torch.dtype = torch.float16) -> dict[str, str]:
@@ -91,24 +91,24 @@ class AutocastInside(nn.Module):
 def scores_of_threads() -> dict[str, list[str]]:
     """The formats of two replicas' scores, with autocast around the call and inside forward."""
     digits = DigitsDataset()
-    found = {}
+    formats_by_place = {}
     for where, wrap in {"around": lambda model: model, "inside forward": AutocastInside}.items():
-        noted: list[str] = []
+        formats: list[str] = []
         model = wrap(DigitsMLP())
         model.register_forward_hook(
-            lambda _, __, scores, noted=noted: noted.append(_format(scores))
+            lambda _, __, scores, formats=formats: formats.append(_format(scores))
         )
         with torch.autocast("cpu", torch.float16, enabled=where == "around"):
             batch = digits.images[:ROWS], digits.labels[:ROWS]
             data_parallel.forward_and_backward(model, *batch, cpu_devices(2))
-        found[where] = noted
-    return found
+        formats_by_place[where] = formats
+    return formats_by_place
 
 
 # DistributedDataParallel
 
 
-def a_step_in_bfloat16() -> None:
+def run_bfloat16_step() -> None:
     """A worker: one step of DDP under autocast, which bfloat16 needs no scaler for."""
     device, digits = setup(), DigitsDataset()
     images, labels = digits.images[:ROWS].to(device), digits.labels[:ROWS].to(device)
@@ -140,9 +140,9 @@ WRAPS: dict[str, Callable[[DigitsMLP], nn.Module]] = {
 }
 
 
-def by_part(found: Mapping[str, dict[str, int]]) -> pd.DataFrame:
+def by_part(bytes_by_way: Mapping[str, dict[str, int]]) -> pd.DataFrame:
     """A row for each way of training, a column for each part that any of them holds."""
-    table = pd.DataFrame(found).T.rename(columns={"optimizer": "optimizer state"})
+    table = pd.DataFrame(bytes_by_way).T.rename(columns={"optimizer": "optimizer state"})
     return table.loc[:, table.any()]
 
 
@@ -156,7 +156,7 @@ def memory_of_step(
     device, digits = setup(), DigitsDataset()
     mine = slice(dist.get_rank(), BATCH, dist.get_world_size())
     images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
-    found = []
+    bytes_by_format = []
     for dtype in formats:
         torch.manual_seed(0)
         model = WRAPS[way](DigitsMLP(WIDTH, DEPTH).to(device))
@@ -173,10 +173,10 @@ def memory_of_step(
         step()  # and DDP its buckets
         with MemoryLedger(model, optimizer) as ledger:
             step()
-        found.append({part: getattr(ledger.held, part) for part in PARTS})
+        bytes_by_format.append({part: getattr(ledger.held, part) for part in PARTS})
         del model, step
     cleanup()
-    return found
+    return bytes_by_format
 
 
 FORMATS = {
@@ -189,14 +189,14 @@ FORMATS = {
 def memory_by_strategy() -> dict[str, pd.DataFrame]:
     """For each format a table: bytes by part (columns) of rank 0 in each way of training."""
     ways = {ALONE: 1, DDP: 2, SHARDED: 2}  # ranks
-    found = {
+    bytes_by_way = {
         way + (f", {ranks} ranks" if ranks > 1 else ""): launch(
             memory_of_step, way, list(FORMATS.values()), ranks=ranks
         )[0]
         for way, ranks in ways.items()
     }
     return {
-        name: by_part({way: held[place] for way, held in found.items()})
+        name: by_part({way: of_formats[place] for way, of_formats in bytes_by_way.items()})
         for place, name in enumerate(FORMATS)
     }
 

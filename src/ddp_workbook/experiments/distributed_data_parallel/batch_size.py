@@ -89,7 +89,7 @@ def losses_of_ranks(name: str, ways: Sequence[str]) -> dict[str, list[float]]:
     """For each way the loss of the whole batch in each step of one epoch."""
     device, digits = setup(), DigitsDataset()
     mine = slice(dist.get_rank(), None, dist.get_world_size())
-    found = {}
+    losses = {}
     for way in ways:
         hook, factor = WAYS[way]
         torch.manual_seed(0)
@@ -104,10 +104,10 @@ def losses_of_ranks(name: str, ways: Sequence[str]) -> dict[str, list[float]]:
             shares.append(forward_and_backward(ddp, *rows, len(images)))
             optimizer.step()
         dist.all_reduce(whole := torch.stack(shares))
-        found[way] = whole.tolist()
+        losses[way] = whole.tolist()
         del ddp
     cleanup()
-    return found
+    return losses
 
 
 # To play with

@@ -23,7 +23,7 @@ from manyranks.planning.hardware import GB, INTER_NODE_LINKS, INTRA_NODE_LINKS
 from manyranks.planning.scaling import FORWARD
 from manyranks.recording.timing import time_step
 
-PUBLISHED = Path(__file__).parents[4] / "data" / "published_ddp.csv"
+PUBLISHED_FILE = Path(__file__).parents[4] / "data" / "published_ddp.csv"
 WIDTH, DEPTH, REPEATS = 512, 4, 5
 ROWS = (32, 128, 512, 2048)  # of the global batch
 OVERLAP_SHARES = {
@@ -54,14 +54,14 @@ def measure_step_costs(rows: Sequence[int] = ROWS, ranks: int = 2) -> list[StepC
     of_ranks = in_fresh_processes(numbers_of_this_rank, rows, ranks=ranks, threads=1)
     # A step takes as long as on its slowest rank; compute is what rank 0 needs for all rows.
     return [
-        StepCosts(*of_rows[0][:-2], *map(max, *(one[-2:] for one in of_rows)))
+        StepCosts(*of_rows[0][:-2], *map(max, *(costs[-2:] for costs in of_rows)))
         for of_rows in zip(*of_ranks, strict=True)
     ]
 
 
 def numbers_of_this_rank(rows: Sequence[int]) -> list[StepCosts]:
     """The same on one rank; while rank 0 computes alone, the others wait."""
-    device, digits, found = setup(), DigitsDataset(), []
+    device, digits, costs = setup(), DigitsDataset(), []
     torch.manual_seed(0)
     model = DigitsMLP(WIDTH, DEPTH).to(device)
     ddp = DistributedDataParallel(model, device_ids=None if device.type == "cpu" else [device])
@@ -70,8 +70,8 @@ def numbers_of_this_rank(rows: Sequence[int]) -> list[StepCosts]:
     all_reduce = _milliseconds(lambda: dist.all_reduce(flat), device)
     rank, size = dist.get_rank(), dist.get_world_size()
     for count in rows:
-        chosen = torch.arange(count) % len(digits)  # a batch may be larger than the data set
-        images, labels = digits.images[chosen].to(device), digits.labels[chosen].to(device)
+        indices = torch.arange(count) % len(digits)  # a batch may be larger than the data set
+        images, labels = digits.images[indices].to(device), digits.labels[indices].to(device)
 
         def step(images=images[rank::size], labels=labels[rank::size], count=count) -> None:
             forward_and_backward(ddp, images, labels, count)
@@ -84,52 +84,52 @@ def numbers_of_this_rank(rows: Sequence[int]) -> list[StepCosts]:
         update = _milliseconds(optimizer.step, device)
         dist.barrier()
         together = _milliseconds(step, device)
-        found.append(
+        costs.append(
             StepCosts(size, count, compute, update, flat.nbytes / 1e6, all_reduce, together)
         )
     dist.barrier()
-    return found
+    return costs
 
 
 def _milliseconds(work: Callable[[], object], device: torch.device) -> float:
     return 1e3 * median(time_step(work, warm_up=2, repeats=REPEATS, device=device))
 
 
-def table(measured: Sequence[StepCosts]) -> pd.DataFrame:
+def table(costs: Sequence[StepCosts]) -> pd.DataFrame:
     """A row for each size of batch, in ms, MB and MB a ms: what the formula needs."""
     rows = {
-        one.rows: {
-            "compute C, ms": one.compute,
-            "update, ms": one.update,
-            "gradients S, MB": one.gradients,
-            "bandwidth B, GB/s": one.bandwidth,
-            "2 S / B, ms": 2 * one.gradients / one.bandwidth,
+        cost.rows: {
+            "compute C, ms": cost.compute,
+            "update, ms": cost.update,
+            "gradients S, MB": cost.gradients,
+            "bandwidth B, GB/s": cost.bandwidth,
+            "2 S / B, ms": 2 * cost.gradients / cost.bandwidth,
         }
-        for one in measured
+        for cost in costs
     }
     return pd.DataFrame(rows).T.rename_axis("rows")
 
 
-def against_formula(measured: Sequence[StepCosts]) -> pd.DataFrame:
+def against_formula(costs: Sequence[StepCosts]) -> pd.DataFrame:
     """Milliseconds of a step for each number of rows: measured, and between which by the formula.
 
     Backward, two thirds of the compute, can hide an all-reduce; the rest comes on top.
     """
     rows = {}
-    for one in measured:
-        rows[one.rows] = {"one process": one.compute + one.update, "DDP": one.step}
-        numbers_of_one = one.compute, one.gradients, one.bandwidth, one.ranks
+    for cost in costs:
+        rows[cost.rows] = {"one process": cost.compute + cost.update, "DDP": cost.step}
+        terms = cost.compute, cost.gradients, cost.bandwidth, cost.ranks
         for name, hidden in OVERLAP_SHARES.items():
-            rows[one.rows][name] = milliseconds(*numbers_of_one, hidden) + one.update
+            rows[cost.rows][name] = milliseconds(*terms, hidden) + cost.update
     return pd.DataFrame(rows).T.rename_axis("rows")
 
 
-def break_even_rows(measured: Sequence[StepCosts]) -> float:
+def break_even_rows(costs: Sequence[StepCosts]) -> float:
     """Rows at which C = 2 S / B, between the measured ones; nan if it is outside of them."""
-    rows = [one.rows for one in measured]
-    compute = [one.compute for one in measured]
-    needed = 2 * measured[0].gradients / measured[0].bandwidth
-    return float(np.interp(needed, compute, rows, left=np.nan, right=np.nan))
+    rows = [cost.rows for cost in costs]
+    compute = [cost.compute for cost in costs]
+    all_reduce_ms = 2 * costs[0].gradients / costs[0].bandwidth
+    return float(np.interp(all_reduce_ms, compute, rows, left=np.nan, right=np.nan))
 
 
 @figures.house_style
@@ -138,12 +138,12 @@ def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
 
     `steps` is what `against_formula` returns, `even` is from `even_rows`.
     """
-    timed = (
+    measurements = (
         steps[["one process", "DDP"]]
         .add_suffix(", measured")
         .rename_axis("rows of the global batch")
     )
-    picture = figures.lines(timed, "ms a step", "A step of one process and of DDP", log="xy")
+    picture = figures.lines(measurements, "ms a step", "A step of one process and of DDP", log="xy")
     axes, rows = picture.axes, steps.index
     band = steps["hidden by backward"], steps["nothing hidden"]
     axes.fill_between(rows, *band, color=tint(series_colour(2), 0.4), label="DDP, by formula")
@@ -156,25 +156,25 @@ def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
     picture.alt += f" {'; '.join(words)}."
     if rows.min() <= even <= rows.max():  # nan is not
         axes.axvline(even, color=INK, linestyle="--", linewidth=1)
-        axes.text(even, timed.min().min(), " C = 2 S / B", va="bottom", size=9)
+        axes.text(even, measurements.min().min(), " C = 2 S / B", va="bottom", size=9)
         picture.alt += f" The formula's break-even is at {even:.0f} rows."
     return picture
 
 
-def published() -> pd.DataFrame:
+def published_speeds() -> pd.DataFrame:
     """Samples a second that others measured with DDP on GPUs; data/README.md names the sources.
 
     `scaling` is the speed-up over one GPU divided by the GPUs: 1 is perfect.
     """
-    table = pd.read_csv(PUBLISHED)
+    table = pd.read_csv(PUBLISHED_FILE)
     scaling = table["all GPUs"] / table["one GPU"] / table["count"]
     gpus = table["count"].astype(str) + " " + table["GPU"]
-    shown = table[["model", "link", "precision", "one GPU", "all GPUs"]].assign(scaling=scaling)
+    columns = table[["model", "link", "precision", "one GPU", "all GPUs"]].assign(scaling=scaling)
     words = {"one GPU": "{:,g}", "all GPUs": "{:,g}", "scaling": "{:.2f}"}
     for column, form in words.items():
-        shown[column] = shown[column].map(form.format).replace("nan", "not given")
-    shown.insert(1, "GPUs", gpus)
-    return shown.assign(source=table["source"])
+        columns[column] = columns[column].map(form.format).replace("nan", "not given")
+    columns.insert(1, "GPUs", gpus)
+    return columns.assign(source=table["source"])
 
 
 # The calculator
@@ -239,9 +239,9 @@ def speed_ups_plot(
     table: pd.DataFrame, compute: float, millions: float, bits: int, link: str
 ) -> figures.Picture:
     """Times as fast as one process against the ranks, and on which side of the rule it is."""
-    needed = 2 * millions * bits / 8 / LINKS[link]
-    pays = "DDP pays" if compute > needed else "without overlap DDP does not pay"
-    words = f"C is {compute:g} ms, 2 S / B is {figures.number(needed)} ms: {pays}"
+    all_reduce_ms = 2 * millions * bits / 8 / LINKS[link]
+    pays = "DDP pays" if compute > all_reduce_ms else "without overlap DDP does not pay"
+    words = f"C is {compute:g} ms, 2 S / B is {figures.number(all_reduce_ms)} ms: {pays}"
     picture = figures.lines(table, "times as fast as one process", "N ranks", log="xy")
     axes = picture.axes
     axes.axhline(1, color=INK, linewidth=1.2)

@@ -66,7 +66,7 @@ class InTwoParts(DigitsMLP):
         return self.output(hidden.to(self.output.weight.device))
 
 
-def two_devices() -> tuple[torch.device, torch.device]:
+def pick_two_devices() -> tuple[torch.device, torch.device]:
     """Two GPUs of this rank's own if its node has two for each of its ranks, else the CPU twice."""
     if torch.cuda.device_count() < 2 * int(os.environ["LOCAL_WORLD_SIZE"]):
         return torch.device("cpu"), torch.device("cpu")
@@ -76,7 +76,7 @@ def two_devices() -> tuple[torch.device, torch.device]:
 
 def gradients_of_two_parts() -> tuple[list[str], list[Tensor]]:
     """A worker: the devices, and the gradients of a batch of which each rank takes its rows."""
-    digits, devices = DigitsDataset(), two_devices()
+    digits, devices = DigitsDataset(), pick_two_devices()
     dist.init_process_group("gloo" if devices[0].type == "cpu" else "nccl")
     mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
     torch.manual_seed(0)

@@ -19,10 +19,10 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 
 def worker(folder: str) -> None:
     """Train for one epoch on all ranks together, and leave a report in `folder`."""
-    began = time.time()  # seconds, of the system's clock
+    start_time = time.time()  # seconds, of the system's clock
     right = train()
     report = {"accuracy": right, "threads": torch.get_num_threads()}
-    report |= {"began": began, "ended": time.time()}
+    report |= {"began": start_time, "ended": time.time()}
     Path(folder, f"{os.environ['RANK']}.json").write_text(json.dumps(report))
 
 

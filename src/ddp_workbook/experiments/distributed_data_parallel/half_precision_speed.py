@@ -51,8 +51,8 @@ def times_of_this_rank(rounds: int) -> pd.DataFrame:
             loss = F.cross_entropy(model(images), labels)
         loss.backward()
 
-    def timed(dtype: torch.dtype) -> list[float]:
+    def time_once(dtype: torch.dtype) -> list[float]:
         return time_step(lambda: step(dtype), warm_up=0, repeats=1)
 
-    candidates = {name: lambda dtype=dtype: timed(dtype) for name, dtype in FORMATS.items()}
+    candidates = {name: lambda dtype=dtype: time_once(dtype) for name, dtype in FORMATS.items()}
     return compare(candidates, rounds)

@@ -42,21 +42,21 @@ class Bucket(NamedTuple):
 class Backward(NamedTuple):
     """One backward pass of one rank, in milliseconds since it began there.
 
-    `ready` are its gradients in the order in which they came, `sent` its buckets.
+    `ready` are its gradients in the order in which they came, `buckets` its all-reduces.
     """
 
     ready: list[Gradient]
-    sent: list[Bucket]
+    buckets: list[Bucket]
 
     @property
     def last_gradient(self) -> float:
         """When there was nothing left to compute, in ms."""
-        return max(one.at for one in self.ready)
+        return max(gradient.at for gradient in self.ready)
 
     @property
     def end(self) -> float:
         """When the last all-reduce had ended, in ms."""
-        return max(one.end for one in self.sent)
+        return max(bucket.end for bucket in self.buckets)
 
 
 def record_backward(ddp: DistributedDataParallel) -> list[tuple]:
@@ -68,12 +68,12 @@ def record_backward(ddp: DistributedDataParallel) -> list[tuple]:
         events.append((GRADIENT, [names[parameter]], clock(), clock()))
 
     def average(_, bucket: dist.GradBucket) -> Future[Tensor]:
-        inside, start = [names[one] for one in bucket.parameters()], clock()
+        inside, start = [names[parameter] for parameter in bucket.parameters()], clock()
         work = dist.all_reduce(bucket.buffer().div_(dist.get_world_size()), async_op=True)
 
-        def note_arrival(done: Future):
+        def note_arrival(future: Future):
             events.append((BUCKET, inside, start, clock()))
-            return done.value()[0]
+            return future.value()[0]
 
         return work.get_future().then(note_arrival)
 
@@ -83,44 +83,50 @@ def record_backward(ddp: DistributedDataParallel) -> list[tuple]:
     return events
 
 
-def recorded_steps(steps: int, width: int, depth: int, **arguments) -> list[Backward]:
+def record_steps(steps: int, width: int, depth: int, **arguments) -> list[Backward]:
     """A worker: the backward pass of each step; `arguments` are those of DDP's constructor."""
-    device, found = setup(), []
+    device, passes = setup(), []
     torch.manual_seed(0)
     images, model = DigitsDataset().images[:ROWS].to(device), DigitsMLP(width, depth).to(device)
     ddp = DistributedDataParallel(model, **arguments)
-    seen = record_backward(ddp)
+    events = record_backward(ddp)
     sizes = {name: parameter.nbytes for name, parameter in model.named_parameters()}
     for _ in range(steps):
         ddp.zero_grad()
         loss = ddp(images).logsumexp(dim=1).mean()  # any number will do
         dist.barrier()  # else one rank would wait for the other's forward
-        seen.clear()
-        began = time.perf_counter()
+        events.clear()
+        start_time = time.perf_counter()
         loss.backward()
-        in_ms = [(*one, 1e3 * (start - began), 1e3 * (end - began)) for *one, start, end in seen]
-        found.append(_backward(in_ms, sizes))
+        in_ms = [
+            (*record, 1e3 * (start - start_time), 1e3 * (end - start_time))
+            for *record, start, end in events
+        ]
+        passes.append(_backward(in_ms, sizes))
     dist.barrier()
-    return found
+    return passes
 
 
-def recorded_backward(ranks: int = 2, steps: int = 5, **arguments) -> list[list[Backward]]:
+def record_backward_passes(ranks: int = 2, steps: int = 5, **arguments) -> list[list[Backward]]:
     """For each rank, the backward pass of each step. `arguments` are those of DDP's constructor."""
-    return launch(recorded_steps, steps, WIDTH, DEPTH, ranks=ranks, **arguments)
+    return launch(record_steps, steps, WIDTH, DEPTH, ranks=ranks, **arguments)
 
 
-def _backward(seen: Sequence[tuple], sizes: dict[str, int]) -> Backward:
-    buckets = sorted((one for one in seen if one[0] == BUCKET), key=lambda one: one[2])
-    home = {name: number for number, (_, inside, *_) in enumerate(buckets) for name in inside}
+def _backward(events: Sequence[tuple], sizes: dict[str, int]) -> Backward:
+    bucket_events = sorted(
+        (event for event in events if event[0] == BUCKET), key=lambda event: event[2]
+    )
+    home = {name: number for number, (_, inside, *_) in enumerate(bucket_events) for name in inside}
     ready = [
         Gradient(name, sizes[name], home[name], start)
-        for what, (name, *_), start, _ in seen
+        for what, (name, *_), start, _ in events
         if what == GRADIENT
     ]
-    sent = [
-        Bucket(sum(sizes[name] for name in inside), start, end) for _, inside, start, end in buckets
+    buckets = [
+        Bucket(sum(sizes[name] for name in inside), start, end)
+        for _, inside, start, end in bucket_events
     ]
-    return Backward(ready, sent)
+    return Backward(ready, buckets)
 
 
 def order_table(steps: Sequence[Backward]) -> pd.DataFrame:
@@ -129,9 +135,9 @@ def order_table(steps: Sequence[Backward]) -> pd.DataFrame:
     `steps` are the backward passes of one rank.
     """
     first, last = steps[0], steps[-1]
-    home = {one.name: one.bucket for one in first.ready}
-    place = {one.name: number for number, one in enumerate(last.ready, start=1)}
-    now = {one.name: one for one in last.ready}
+    home = {gradient.name: gradient.bucket for gradient in first.ready}
+    place = {gradient.name: number for number, gradient in enumerate(last.ready, start=1)}
+    now = {gradient.name: gradient for gradient in last.ready}
     rows = [
         (name, f"{now[name].size:,}", place[name], home[name], now[name].bucket)
         for name, _ in DigitsMLP(WIDTH, DEPTH).named_parameters()
@@ -173,7 +179,7 @@ def backward_passes(cap: float = CAP, depth: int = FILLED_DEPTH) -> list[Backwar
 
     A bucket holds at most `cap` MiB and the gradient that fills it.
     """
-    return recorded_steps(STEPS, FILLED_WIDTH, depth, bucket_cap_mb=cap)[2:]
+    return record_steps(STEPS, FILLED_WIDTH, depth, bucket_cap_mb=cap)[2:]
 
 
 @figures.house_style
@@ -182,14 +188,16 @@ def buckets_plot(of_ranks: list[list[Backward]], **_: object) -> "figures.Pictur
 
     Shows the backward of median length.
     """
-    backward = sorted(of_ranks[0], key=lambda one: one.end)[len(of_ranks[0]) // 2]
+    backward = sorted(of_ranks[0], key=lambda backward_pass: backward_pass.end)[
+        len(of_ranks[0]) // 2
+    ]
     figure = figures.Figure((figures.WIDTH, 3.9), layout="constrained")
     axes, last, bottom = figure.subplots(), backward.last_gradient, 0.0
     axes.axvspan(last, backward.end, color=tint(INK, 0.12), linewidth=0, zorder=0)
     axes.axvline(last, color=INK, linewidth=1.2)
-    for place, sent in enumerate(backward.sent):
-        _band(axes, backward, place, sent, bottom)
-        bottom += sent.size / MIB
+    for place, bucket in enumerate(backward.buckets):
+        _band(axes, backward, place, bucket, bottom)
+        bottom += bucket.size / MIB
         axes.axhline(bottom, color=INK, linewidth=0.8, linestyle="--")
     words = {"va": "bottom", "size": 9}
     axes.text(last, bottom * 1.02, "last gradient ready ", ha="right", **words)
@@ -207,41 +215,41 @@ def buckets_plot(of_ranks: list[list[Backward]], **_: object) -> "figures.Pictur
 
 
 def _band(
-    axes: "figures.Axes", backward: Backward, place: int, sent: Bucket, bottom: float
+    axes: "figures.Axes", backward: Backward, place: int, bucket: Bucket, bottom: float
 ) -> None:
     """The steps in which one bucket fills, from `bottom` up, and the bar of its all-reduce."""
-    inside = [one for one in backward.ready if one.bucket == place]
+    inside = [gradient for gradient in backward.ready if gradient.bucket == place]
     times, heights, total = [inside[0].at], [bottom], bottom
-    for one in inside:
-        times += [one.at, one.at]
-        heights += [total, total + one.size / MIB]
+    for gradient in inside:
+        times += [gradient.at, gradient.at]
+        heights += [total, total + gradient.size / MIB]
         total = heights[-1]
-    leaves = max(sent.start, times[-1])
+    leaves = max(bucket.start, times[-1])
     look = series_look((5, 2, 4, 3)[place % 4])
     colour = look["facecolor"]
     axes.fill_between([*times, leaves], [*heights, total], bottom, facecolor=tint(colour, 0.4))
     axes.plot(times, heights, color=colour)
     middle, height = (bottom + total) / 2, (total - bottom) / 2
-    axes.barh(middle, sent.end - sent.start, height, left=sent.start, **look)
-    figures.beside(axes, middle, f"{place}: {layers(one.name for one in inside)}", size=9)
+    axes.barh(middle, bucket.end - bucket.start, height, left=bucket.start, **look)
+    figures.beside(axes, middle, f"{place}: {layers(gradient.name for gradient in inside)}", size=9)
 
 
 def layers(parameters: Iterable[str]) -> str:
     """The layers of these parameters: "output, hidden 6 to 7"."""
-    found = {name.rpartition(".")[0] for name in parameters}
-    hidden = sorted(int(name.partition(".")[2]) for name in found if "." in name)
+    names = {name.rpartition(".")[0] for name in parameters}
+    hidden = sorted(int(name.partition(".")[2]) for name in names if "." in name)
     runs = [f"hidden {hidden[0]}"] if hidden else []
     if len(hidden) > 1:
         runs = [f"hidden {hidden[0]} to {hidden[-1]}"]
-    return ", ".join(sorted(name for name in found if "." not in name) + runs)
+    return ", ".join(sorted(name for name in names if "." not in name) + runs)
 
 
 def _words(backward: Backward) -> str:
     last = backward.last_gradient
     words = [
-        f"bucket {place} ({layers(one.name for one in backward.ready if one.bucket == place)}), "
-        f"{sent.size / MIB:.2f} MiB, travels from {sent.start:.1f} to {sent.end:.1f}"
-        for place, sent in enumerate(backward.sent)
+        f"bucket {place} ({layers(g.name for g in backward.ready if g.bucket == place)}), "
+        f"{bucket.size / MIB:.2f} MiB, travels from {bucket.start:.1f} to {bucket.end:.1f}"
+        for place, bucket in enumerate(backward.buckets)
     ]
     return (
         "Rank 0's buckets fill one after the other during one backward, and each leaves when it is "

@@ -38,13 +38,13 @@ RANKS, TIMEOUT_S = (
 class LaunchTiming(NamedTuple):
     """A run that was started in one `way`; times in seconds since it was asked for.
 
-    `seconds` is when the call returned, `trained` has for each rank when its worker began and
-    ended. `threads` is how many a rank had for its computing.
+    `seconds` is when the call returned, `training_times` has for each rank when its worker began
+    and ended. `threads` is how many a rank had for its computing.
     """
 
     way: str
     seconds: float
-    trained: list[tuple[float, float]]
+    training_times: list[tuple[float, float]]
     threads: int
     accuracy: float
 
@@ -89,19 +89,19 @@ WAYS = {
 
 def start_in_four_ways() -> list[LaunchTiming]:
     """Run the worker in each of the WAYS, one after the other."""
-    return [_timed(name, way) for name, way in WAYS.items()]
+    return [_time_launch(name, way) for name, way in WAYS.items()]
 
 
-def _timed(name: str, way: Callable[[str], None]) -> LaunchTiming:
+def _time_launch(name: str, way: Callable[[str], None]) -> LaunchTiming:
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as folder:
-        began = time.time()
+        start = time.time()
         way(folder)
-        seconds = time.time() - began
+        seconds = time.time() - start
         reports = [json.loads(Path(folder, f"{rank}.json").read_text()) for rank in range(RANKS)]
     return LaunchTiming(
         name,
         seconds,
-        [(report["began"] - began, report["ended"] - began) for report in reports],
+        [(report["began"] - start, report["ended"] - start) for report in reports],
         threads=reports[0]["threads"],
         accuracy=reports[0]["accuracy"],
     )
@@ -116,15 +116,15 @@ def lanes(starts: Sequence[LaunchTiming]) -> figures.Picture:
     rows = [
         (rank, f"{start.way}, rank {rank}", what, *times)
         for start in starts
-        for rank, (began, ended) in enumerate(start.trained)
-        for what, *times in (("starts", 0.0, began), ("trains", began, ended))
+        for rank, (begin, end) in enumerate(start.training_times)
+        for what, *times in (("starts", 0.0, begin), ("trains", begin, end))
     ]
     events = pd.DataFrame(rows, columns=["rank", "lane", "what", "start", "end"])
     unit, about = "seconds since it was started", "The same training, started in four ways"
     picture = figures.lanes(events, unit, about, by="rank", pale=["starts"])
     over = {"color": INK, "linewidth": 2, "label": "all is over at"}
     for place, start in enumerate(starts):
-        top, height = place * len(start.trained) - 0.5, len(start.trained)
+        top, height = place * len(start.training_times) - 0.5, len(start.training_times)
         picture.axes.vlines(start.seconds, top + 0.1, top + height - 0.1, **over)
         picture.axes.text(start.seconds, top + height / 2, f"  {start.seconds:.1f} s", va="center")
         picture.alt += f" All is over after {start.seconds:.1f} s with {start.way}."
@@ -139,7 +139,7 @@ def start_table(starts: Sequence[LaunchTiming]) -> pd.DataFrame:
         {
             "started by": start.way,
             "seconds in all": f"{start.seconds:.1f}",
-            "of these, training": f"{max(b - a for a, b in start.trained):.1f}",
+            "of these, training": f"{max(b - a for a, b in start.training_times):.1f}",
             "accuracy": f"{start.accuracy:.1%}",
             "threads a rank": start.threads,
         }
@@ -149,9 +149,9 @@ def start_table(starts: Sequence[LaunchTiming]) -> pd.DataFrame:
 
 def seconds_to_import_torch() -> float:
     """What a fresh Python needs to import torch, before the first line of a worker can run."""
-    began = time.perf_counter()
+    start = time.perf_counter()
     subprocess.run([sys.executable, "-c", "import torch"], check=True, timeout=TIMEOUT_S)
-    return time.perf_counter() - began
+    return time.perf_counter() - start
 
 
 # What launchers tell a program
@@ -171,42 +171,42 @@ def program_environments() -> pd.DataFrame:
         lines: list[tuple[str, list[str], dict]] = [
             (module, [*words, "--epochs", "5"], {}) for module, words in LINES.values()
         ]
-        found = list(pool.map(rank_outputs, *zip(*lines, strict=True)))
+        outputs = list(pool.map(rank_outputs, *zip(*lines, strict=True)))
     return pd.DataFrame(
         {
-            "you type": typed,
-            "sys.argv[1:]": " ".join(one["argv"]),
-            "LOCAL_RANK": one["LOCAL_RANK"],
-            "MASTER_PORT": one["MASTER_PORT"],
-            "imports start in": _where(one["path"]),
+            "you type": command,
+            "sys.argv[1:]": " ".join(output["argv"]),
+            "LOCAL_RANK": output["LOCAL_RANK"],
+            "MASTER_PORT": output["MASTER_PORT"],
+            "imports start in": _where(output["path"]),
         }
-        for typed, (one,) in zip(LINES, found, strict=True)
+        for command, (output,) in zip(LINES, outputs, strict=True)
     )
 
 
 def which_gpus(visible: str, ranks: int = 2) -> pd.DataFrame:
     """Which GPU of the machine each rank's cuda:LOCAL_RANK is, if `visible` is what they see."""
     line = ["--nproc-per-node", str(ranks), print_environment.__file__]
-    found = rank_outputs(RUN, line, {VISIBLE: visible})
+    outputs = rank_outputs(RUN, line, {VISIBLE: visible})
     return pd.DataFrame(
         {
-            "rank": int(one["RANK"]),
-            VISIBLE: one[VISIBLE],
-            "the program says": f"cuda:{one['LOCAL_RANK']}",
-            "GPU of the machine": one[VISIBLE].split(",")[int(one["LOCAL_RANK"])],
+            "rank": int(output["RANK"]),
+            VISIBLE: output[VISIBLE],
+            "the program says": f"cuda:{output['LOCAL_RANK']}",
+            "GPU of the machine": output[VISIBLE].split(",")[int(output["LOCAL_RANK"])],
         }
-        for one in sorted(found, key=lambda one: one["RANK"])
+        for output in sorted(outputs, key=lambda output: output["RANK"])
     )
 
 
 def rank_outputs(module: str, words: Sequence[str], variables: Mapping[str, str]) -> list[dict]:
     """What each rank printed, started by `python -m module` from a terminal of its own."""
-    call = call_of(_printed_by, (module, list(words), dict(variables)), {}, ranks=1)
-    (printed,) = run_ranks(call, 1, TIMEOUT_S, quiet=True)
-    return [json.loads(line) for line in printed.splitlines() if line.startswith("{")]
+    call = call_of(_module_output, (module, list(words), dict(variables)), {}, ranks=1)
+    (text,) = run_ranks(call, 1, TIMEOUT_S, quiet=True)
+    return [json.loads(line) for line in text.splitlines() if line.startswith("{")]
 
 
-def _printed_by(module: str, words: list[str], variables: dict[str, str]) -> str:
+def _module_output(module: str, words: list[str], variables: dict[str, str]) -> str:
     """Worker: what `python -m module` prints. A fork need not import torch again, which takes 2 s.
 
     Raises what the module raises: torchrun a ChildFailedError if its program fails.
@@ -216,7 +216,7 @@ def _printed_by(module: str, words: list[str], variables: dict[str, str]) -> str
     os.environ |= variables
     sys.argv = [module, *words]
     streams = [1, 2]  # stdout, and stderr with the warnings of old launchers
-    kept = [os.dup(stream) for stream in streams]
+    originals = [os.dup(stream) for stream in streams]
     with tempfile.TemporaryFile("w+") as file:
         for stream in streams:
             os.dup2(file.fileno(), stream)  # for processes that it starts, too
@@ -224,8 +224,8 @@ def _printed_by(module: str, words: list[str], variables: dict[str, str]) -> str
             # Not runpy: torchrun inspects the stack for its events; frames of no module are slow.
             importlib.import_module(module).main()
         finally:
-            for stream, own in zip(streams, kept, strict=True):
-                os.dup2(own, stream)
+            for stream, original in zip(streams, originals, strict=True):
+                os.dup2(original, stream)
         file.seek(0)
         return file.read()
 
@@ -239,9 +239,9 @@ def _where(path: str) -> str:
 def run_program(path: str, *words: str) -> str:
     """Run `python path words`: its output, or the first error, also of a process it started."""
     command = [sys.executable, path, *words]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
-    error = re.search(r"(?m)^\w*Error: .*\n(?:[ \t]+.+\n)*", done.stderr)
-    return " ".join(error[0].split()) if error else done.stdout.strip()
+    result = subprocess.run(command, capture_output=True, text=True, timeout=TIMEOUT_S)
+    error = re.search(r"(?m)^\w*Error: .*\n(?:[ \t]+.+\n)*", result.stderr)
+    return " ".join(error[0].split()) if error else result.stdout.strip()
 
 
 def run_by_torchrun(path: str, *words: str, ranks: int = RANKS) -> str:
@@ -265,9 +265,9 @@ def gpus_in_use(smi: str = "nvidia-smi") -> pd.DataFrame | str:
     """A row for each GPU, as `nvidia-smi --query-gpu` prints it; a sentence where there is none."""
     command = [smi, f"--query-gpu={QUERY}", "--format=csv"]
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+        result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
     except FileNotFoundError:
         return f"There is no {smi} here, so there is no NVIDIA GPU that it could list."
     except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as error:
         return f"{smi} has failed: {error}"
-    return pd.read_csv(io.StringIO(done.stdout), skipinitialspace=True)
+    return pd.read_csv(io.StringIO(result.stdout), skipinitialspace=True)

@@ -39,7 +39,7 @@ class Run(NamedTuple):
 
     losses: list[float]
     scales: list[float]
-    skipped: list[int]
+    skipped_steps: list[int]
     zeros: float
 
 
@@ -97,8 +97,8 @@ def train(
     scaler = torch.amp.GradScaler("cpu", scale, growth_interval=growth, enabled=scaled)
     losses: list[float] = []
     scales: list[float] = []
-    steps_made: list[int] = []
-    optimizer.register_step_post_hook(lambda *_: steps_made.append(len(losses)))
+    optimizer_steps: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: optimizer_steps.append(len(losses)))
     zeros = 1.0
     for number in range(steps):
         rows = torch.randperm(len(digits))[:ROWS]
@@ -107,8 +107,8 @@ def train(
         losses.append(step(model, batch, optimizer, scaler, dtype).item())
         if number == 0:
             zeros = (model[0].weight.grad == 0).float().mean().item()
-    skipped = sorted(set(range(steps)) - set(steps_made))
-    return Run(losses, scales, skipped, zeros)
+    skipped_steps = sorted(set(range(steps)) - set(optimizer_steps))
+    return Run(losses, scales, skipped_steps, zeros)
 
 
 @figures.house_style
@@ -126,11 +126,11 @@ def scales(run: Run) -> figures.Picture:
     """The scale of each step; a cross marks a step that was skipped."""
     table = pd.DataFrame({"scale": run.scales}).rename_axis("step")
     picture = figures.lines(table, "scale of the loss", "The scale that GradScaler used", log="y")
-    crosses = [run.scales[step] for step in run.skipped]
-    picture.axes.plot(run.skipped, crosses, "X", color=INK, label="skipped")
+    crosses = [run.scales[step] for step in run.skipped_steps]
+    picture.axes.plot(run.skipped_steps, crosses, "X", color=INK, label="skipped")
     picture.axes.set_yscale("log", base=2)
     picture.update_legend()
-    picture.alt += f" Skipped: steps {', '.join(map(str, run.skipped)) or 'none'}."
+    picture.alt += f" Skipped: steps {', '.join(map(str, run.skipped_steps)) or 'none'}."
     return picture
 
 
@@ -148,41 +148,41 @@ def overflow_on_rank_1(synchronised: bool, steps: int = 3) -> list[Outcome]:
 
     Without `synchronised`, forward and backward stand in `no_sync`, so that no gradient is sent.
     """
-    device, digits, found = setup(), DigitsDataset(), []
+    device, digits, history = setup(), DigitsDataset(), []
     torch.manual_seed(0)
     ddp = DistributedDataParallel(DigitsMLP().to(device))
     ddp.require_backward_grad_sync = synchronised  # what no_sync sets
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.1)
     scaler = torch.amp.GradScaler(device.type)
-    made: list[int] = []
-    optimizer.register_step_post_hook(lambda *_: made.append(1))
+    optimizer_steps: list[int] = []
+    optimizer.register_step_post_hook(lambda *_: optimizer_steps.append(1))
     rank, size = dist.get_rank(), dist.get_world_size()
     for number in range(steps):
         mine = slice(64 * number + rank, 64 * (number + 1), size)
         images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
-        before = len(made)
+        before = len(optimizer_steps)
         too_large = OVERFLOW_FACTOR if (number, rank) == (1, 1) else 1.0
         step(ddp, (images * too_large, labels), optimizer, scaler, torch.float16)
-        gradients = torch.cat([one.grad.flatten() for one in ddp.parameters()])
+        gradients = torch.cat([parameter.grad.flatten() for parameter in ddp.parameters()])
         weights = nn.utils.parameters_to_vector(ddp.parameters()).detach().cpu()
         finite = bool(gradients.isfinite().all())
-        found.append(Outcome(finite, len(made) > before, scaler.get_scale(), weights))
+        history.append(Outcome(finite, len(optimizer_steps) > before, scaler.get_scale(), weights))
     del ddp
     cleanup()
-    return found
+    return history
 
 
 def outcomes(of_ranks: Sequence[Sequence[Outcome]]) -> pd.DataFrame:
     """A row for each step and rank, and by how much its weights differ from rank 0's afterwards."""
     rows = {
         (number, f"rank {rank}"): {
-            "finite .grad": one.finite,
-            "step made": one.stepped,
-            "scale afterwards": int(one.scale),
-            "weights apart": (one.weights - of_ranks[0][number].weights).abs().max().item(),
+            "finite .grad": outcome.finite,
+            "step made": outcome.stepped,
+            "scale afterwards": int(outcome.scale),
+            "weights apart": (outcome.weights - of_ranks[0][number].weights).abs().max().item(),
         }
         for number in range(len(of_ranks[0]))
-        for rank, one in enumerate(of_rank[number] for of_rank in of_ranks)
+        for rank, outcome in enumerate(of_rank[number] for of_rank in of_ranks)
     }
     return pd.DataFrame(rows).T.rename_axis(["step", ""])
 
@@ -203,7 +203,7 @@ def gradients() -> Tensor:
     """Every gradient of a deep network in its first step, in float32, flat, without zeros."""
     digits, model = DigitsDataset(), deep_sigmoids()
     F.cross_entropy(model(digits.images[:ROWS]), digits.labels[:ROWS]).backward()
-    flat = nn.utils.parameters_to_vector([one.grad for one in model.parameters()])
+    flat = nn.utils.parameters_to_vector([parameter.grad for parameter in model.parameters()])
     return flat[flat != 0]
 
 
@@ -216,14 +216,14 @@ def format_table(values: Tensor) -> pd.DataFrame:
     rows = {}
     for name, dtype in FORMATS.items():
         info, rounded = torch.finfo(dtype), values.to(dtype).float()
-        kept = rounded != 0
+        nonzero, errors = rounded != 0, (rounded / values - 1).abs()
         rows[name] = {
             "bits": info.bits,
             "largest": f"{info.max:.1e}",
             "smallest": f"{smallest(dtype):.1e}",
             "digits": f"{-math.log10(info.eps):.1f}",
-            "becomes 0": f"{1 - kept.float().mean().item():.1%}",
-            "median error of the rest": f"{(rounded / values - 1)[kept].abs().median().item():.1g}",
+            "becomes 0": f"{1 - nonzero.float().mean().item():.1%}",
+            "median error of the rest": f"{errors[nonzero].median().item():.1g}",
         }
     return pd.DataFrame(rows).T
 
@@ -242,16 +242,16 @@ def number_line(values: Tensor) -> figures.Picture:
     above.set(ylabel="share of gradients")
     for row, dtype in enumerate(FORMATS.values()):
         info = torch.finfo(dtype)
-        ends = [math.log10(one) for one in (smallest(dtype), info.smallest_normal, info.max)]
+        ends = [math.log10(limit) for limit in (smallest(dtype), info.smallest_normal, info.max)]
         colour = series_colour((0, 5, 3)[row])
         below.barh(row, ends[1] - ends[0], left=ends[0], height=0.6, color=tint(colour, 0.4))
         below.barh(row, ends[2] - ends[1], left=ends[1], height=0.6, color=colour)
-    lost = math.log10(smallest(torch.float16) / 2)
+    threshold = math.log10(smallest(torch.float16) / 2)
     for axes in (above, below):
-        axes.axvline(lost, color=INK, linestyle="--", linewidth=1)
-    share = (powers < lost).float().mean().item()
+        axes.axvline(threshold, color=INK, linestyle="--", linewidth=1)
+    share = (powers < threshold).float().mean().item()
     words = f"{share:.0%} become 0 in float16 "
-    above.text(lost, above.get_ylim()[1], words, ha="right", va="top", size=9)
+    above.text(threshold, above.get_ylim()[1], words, ha="right", va="top", size=9)
     figures.label_rows(below, list(FORMATS))
     ticks = range(-45, 46, 5)
     below.set_xticks(ticks, [f"$10^{{{power}}}$" for power in ticks], size=9)

@@ -80,14 +80,16 @@ def separate_calls(make: Callable[[], nn.Module], **arguments) -> None:
 def messages(make: Callable[[], nn.Module], ranks: int = 2, **arguments) -> list[list[Message]]:
     """For each of the CALLS the messages of rank 0. The model is `make()`, on every rank."""
     wire = record_collectives(partial(separate_calls, make), ranks=ranks, **arguments)
-    found: list[list[Message]] = [[]]
+    messages_by_call: list[list[Message]] = [[]]
     for row in wire[wire["rank"] == 0].itertuples():
         if row.op == "barrier":
-            found.append([])
+            messages_by_call.append([])
         else:
-            call = CALLS[len(found) - 1]
-            found[-1].append(Message(_kind(call, len(found[-1]), row), row.bytes))
-    return found[:-1]
+            call = CALLS[len(messages_by_call) - 1]
+            messages_by_call[-1].append(
+                Message(_kind(call, len(messages_by_call[-1]), row), row.bytes)
+            )
+    return messages_by_call[:-1]
 
 
 def _kind(call: str, number: int, row: Any) -> str:
@@ -113,10 +115,16 @@ def settings_table(
     """
     rows = []
     for arguments in settings:
-        sent = dict(zip(CALLS, messages(make, **arguments), strict=True))
-        sent |= {f"step {n}": sent[f"forward {n}"] + sent[f"backward {n}"] for n in (1, 2, 3)}
-        shown = {call: ", ".join(f"{one.size:,}" for one in sent[call]) or "-" for call in calls}
-        rows.append({"arguments": in_words(arguments)} | shown)
+        messages_by_call = dict(zip(CALLS, messages(make, **arguments), strict=True))
+        messages_by_call |= {
+            f"step {n}": messages_by_call[f"forward {n}"] + messages_by_call[f"backward {n}"]
+            for n in (1, 2, 3)
+        }
+        cells = {
+            call: ", ".join(f"{message.size:,}" for message in messages_by_call[call]) or "-"
+            for call in calls
+        }
+        rows.append({"arguments": in_words(arguments)} | cells)
     return pd.DataFrame(rows)
 
 
@@ -126,26 +134,34 @@ def in_words(arguments: dict) -> str:
 
 
 @figures.house_style
-def boxes(sent: SentMessages, calls: Sequence[str] = CALLS) -> figures.Picture:
+def boxes(messages_of_models: SentMessages, calls: Sequence[str] = CALLS) -> figures.Picture:
     """A box for each message, with its bytes, under the call that sent it; a row for each model."""
-    heights = [max(len(call) for call in of_calls) * LINE + 0.15 for of_calls in sent.values()]
+    heights = [
+        max(len(call) for call in of_calls) * LINE + 0.15
+        for of_calls in messages_of_models.values()
+    ]
     figure = figures.Figure((figures.WIDTH, sum(heights) + 1.15), layout="constrained")
     axes, bottom, middles = figure.subplots(), 0.0, []
-    for height, of_calls in zip(heights, sent.values(), strict=True):
+    for height, of_calls in zip(heights, messages_of_models.values(), strict=True):
         for column, call in enumerate(of_calls):
             _draw_call(axes, column, bottom, height, call)
         middles.append(bottom + height / 2)
         bottom += height
     axes.set(xlim=(-0.5, len(calls) - 0.5), ylim=(bottom, 0))
-    axes.set_yticks(middles, [name.replace(" ", "\n") for name in sent])
+    axes.set_yticks(middles, [name.replace(" ", "\n") for name in messages_of_models])
     axes.set_xticks(range(len(calls)), [call.replace(" ", "\n") for call in calls], fontsize=10)
     axes.xaxis.tick_top()
     axes.tick_params(length=0)
     axes.spines[:].set_visible(False)
-    kinds = {one.kind for of_calls in sent.values() for call in of_calls for one in call}
+    kinds = {
+        message.kind
+        for of_calls in messages_of_models.values()
+        for call in of_calls
+        for message in call
+    }
     keys = [figures.Patch(label=kind, **_look(kind)) for kind in KINDS if kind in kinds]
     figure.legend(handles=keys, loc="outside lower left", ncols=3, handlelength=1.6)
-    return figures.Picture(figure, _words(sent, calls))
+    return figures.Picture(figure, _words(messages_of_models, calls))
 
 
 def _draw_call(
@@ -164,12 +180,13 @@ def _look(kind: str) -> figures.FillStyle:
     return {"facecolor": tint(colour, 0.35), "edgecolor": colour, "linewidth": 1}
 
 
-def _words(sent: SentMessages, calls: Sequence[str]) -> str:
+def _words(messages_of_models: SentMessages, calls: Sequence[str]) -> str:
     words = []
-    for name, of_calls in sent.items():
+    for name, of_calls in messages_of_models.items():
         by_call = dict(zip(calls, of_calls, strict=True))
         parts = [
-            f"{call}: " + " and ".join(f"{one.kind}, {one.size:,} bytes" for one in messages)
+            f"{call}: "
+            + " and ".join(f"{message.kind}, {message.size:,} bytes" for message in messages)
             for call, messages in by_call.items()
             if messages
         ]
@@ -222,7 +239,9 @@ def three_steps() -> None:
     dist.barrier()  # no rank leaves early
 
 
-def sent_by_rank_0(worker: Callable[..., Any], ranks: int = 2, **arguments: Any) -> pd.DataFrame:
+def messages_of_rank_0(
+    worker: Callable[..., Any], ranks: int = 2, **arguments: Any
+) -> pd.DataFrame:
     """Rank 0's row of each call that `worker` makes, with the text of the line behind it.
 
     Columns: seq (the index), line, op, peer, dtype, bytes.

@@ -55,7 +55,7 @@ def step_of_this_rank() -> Step:
     model = DigitsMLP(depth=DEPTH).to(device)
     names = {parameter: name for name, parameter in model.named_parameters()}
     ddp = DistributedDataParallel(model, bucket_cap_mb=CAP)
-    seen: list[Bucket] = []
+    buckets: list[Bucket] = []
 
     def average(_: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
         """What DDP does without a hook, and a note of it."""
@@ -63,18 +63,18 @@ def step_of_this_rank() -> Step:
         own = buffer[0].item()
         dist.all_reduce(buffer.div_(dist.get_world_size()))
         inside = [names[p].rpartition(".")[0] for p in bucket.parameters()]
-        seen.append(Bucket(list(dict.fromkeys(inside)), buffer.nbytes, own, buffer[0].item()))
-        done: torch.futures.Future[Tensor] = torch.futures.Future()
-        done.set_result(buffer)
-        return done
+        buckets.append(Bucket(list(dict.fromkeys(inside)), buffer.nbytes, own, buffer[0].item()))
+        future: torch.futures.Future[Tensor] = torch.futures.Future()
+        future.set_result(buffer)
+        return future
 
     ddp.register_comm_hook(None, average)
     for _ in range(2):
         ddp.zero_grad()
-        seen.clear()
+        buckets.clear()
         forward_and_backward(ddp, images, labels, ROWS)
     cleanup()
-    return Step(rows, images.tolist(), labels.tolist(), seen)
+    return Step(rows, images.tolist(), labels.tolist(), buckets)
 
 
 @figures.house_style
@@ -105,21 +105,21 @@ def _process(axes: "figures.Axes", left: float, wide: float, rank: int, step: St
     figures.box(axes, corner, size, "", rank, frame=frame)
     axes.text(left, 0.17, f"rank {rank}: a process", va="center", weight="bold")
     top, height = DIGITS
-    each = wide / len(step.rows)
+    pitch = wide / len(step.rows)
     for place, (row, image) in enumerate(zip(step.rows, step.images, strict=True)):
-        x = left + place * each
-        edges = (x, x + 0.9 * each, top + height, top)
+        x = left + place * pitch
+        edges = (x, x + 0.9 * pitch, top + height, top)
         pixels = torch.tensor(image).reshape(8, 8).numpy()
         axes.imshow(pixels, cmap="gray_r", extent=edges, aspect="auto", zorder=2)
-        own = (0.9 * each, height)
+        own = (0.9 * pitch, height)
         figures.box(axes, (x, top), own, "", rank, frame={"facecolor": "none", "zorder": 3})
-        axes.text(x + 0.45 * each, top + height + 0.12, f"row {row}", ha="center", size=9)
+        axes.text(x + 0.45 * pitch, top + height + 0.12, f"row {row}", ha="center", size=9)
     _replica(axes, left, wide, step)
     for (top, height), name in ((OWN, "own"), (MEAN, "mean")):
-        each = wide / len(step.buckets)
+        pitch = wide / len(step.buckets)
         for place, bucket in enumerate(step.buckets):
             words = " and\n".join(bucket.layers) + f"\n{getattr(bucket, name):.4f} …"
-            box = (axes, (left + place * each, top), (0.94 * each, height), words)
+            box = (axes, (left + place * pitch, top), (0.94 * pitch, height), words)
             if name == "own":
                 figures.box(*box, rank)
             else:
@@ -132,10 +132,10 @@ def _process(axes: "figures.Axes", left: float, wide: float, rank: int, step: St
 def _replica(axes: "figures.Axes", left: float, wide: float, step: Step) -> None:
     layers = [layer for bucket in step.buckets for layer in bucket.layers][::-1]
     top, height = LAYERS
-    each = height / len(layers)
+    pitch = height / len(layers)
     axes.text(left + wide / 2, top - 0.12, "the same weights", ha="center", va="center", size=9)
     for place, layer in enumerate(layers):
-        figures.box(axes, (left, top + place * each), (wide, 0.94 * each), layer)
+        figures.box(axes, (left, top + place * pitch), (wide, 0.94 * pitch), layer)
     figures.arrow(axes, (left + 0.1, top + height), (left + 0.1, OWN[0] - 0.05))
     axes.text(left + 0.2, 2.32, "backward, from the output on", va="center", size=9)
 

@@ -29,7 +29,7 @@ from ddp_workbook.experiments.data_parallel.step_times import (
     on_gpus,
     parts_of_replicas,
     step_times,
-    timed_steps,
+    time_steps,
     training_step,
     with_sizes,
 )
@@ -91,7 +91,7 @@ def breakdown(
         for index in range(len(sizes))
         for row in _parts(
             [of_replicas[0][index] for of_replicas, _ in turns],
-            [[one[index] for one in of_ranks] for _, of_ranks in turns],
+            [[rank_parts[index] for rank_parts in of_ranks] for _, of_ranks in turns],
             index,
         )
     ]
@@ -128,7 +128,7 @@ def record_timings(frame: pd.DataFrame, name: str, folder: Path = TIMINGS) -> Pa
     return write_atomically(folder / f"{name}.csv", text)
 
 
-def recorded_timings(name: str = STEP_TIMES, folder: Path = TIMINGS) -> pd.DataFrame:
+def read_timings(name: str = STEP_TIMES, folder: Path = TIMINGS) -> pd.DataFrame:
     """A measurement that `make benchmark` recorded; its column machine says where."""
     return pd.read_csv(folder / f"{name}.csv")
 
@@ -157,11 +157,11 @@ def breakdown_bars(table: pd.DataFrame) -> figures.Picture:
 def ranks(sizes: Sequence[Size], seconds: float) -> list[list[float]]:
     """For each size the seconds of distributed_data_parallel.py's steps on this rank."""
     device = distributed_data_parallel.setup()
-    taken = [
-        timed_steps(training_step(*_ddp_and_work(size, device)), device, seconds) for size in sizes
+    times = [
+        time_steps(training_step(*_ddp_and_work(size, device)), device, seconds) for size in sizes
     ]
     dist.barrier()  # and no cleanup: a gloo group should not end before its DDP models (torch 2.13)
-    return taken
+    return times
 
 
 def parts_of_ranks(sizes: Sequence[Size], seconds: float) -> list[list[tuple[float, ...]]]:
@@ -170,15 +170,15 @@ def parts_of_ranks(sizes: Sequence[Size], seconds: float) -> list[list[tuple[flo
     The first two are those of forward and backward.
     """
     device = distributed_data_parallel.setup()
-    taken = [_parts_of_ranks(size, seconds, device) for size in sizes]
+    times = [_parts_of_ranks(size, seconds, device) for size in sizes]
     dist.barrier()
-    return taken
+    return times
 
 
 def _parts_of_ranks(size: Size, seconds: float, device: torch.device) -> list[tuple[float, ...]]:
     ddp, work = _ddp_and_work(size, device)
     optimizer = torch.optim.SGD(ddp.parameters(), lr=single_process.LEARNING_RATE)
-    taken: list[tuple[float, ...]] = []
+    times: list[tuple[float, ...]] = []
 
     def clock(part: Callable[[], object]) -> float:
         return time_step(part, warm_up=0, repeats=1, device=device)[0]
@@ -191,10 +191,10 @@ def _parts_of_ranks(size: Size, seconds: float, device: torch.device) -> list[tu
         with ddp.no_sync():  # around forward too: around backward alone it has no effect
             alone = clock(work)
         optimizer.zero_grad()
-        taken.append((together, alone, update))
+        times.append((together, alone, update))
 
-    timed_steps(step, device, seconds)
-    return taken[WARM_UP:]
+    time_steps(step, device, seconds)
+    return times[WARM_UP:]
 
 
 def _ddp_and_work(size: Size, device: torch.device) -> tuple[nn.Module, Callable[[], Tensor]]:

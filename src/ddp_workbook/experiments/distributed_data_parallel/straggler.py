@@ -34,7 +34,7 @@ class Part(NamedTuple):
 def play_straggler() -> ddp_workbook.Play:
     """Four steps of three ranks, with controls for who is late, in which part, by how much."""
     return ddp_workbook.play(
-        timed_steps,
+        run_steps,
         timeline_plot,
         ranks=3,
         stills=[
@@ -50,7 +50,7 @@ def play_straggler() -> ddp_workbook.Play:
     )
 
 
-def timed_steps(late: str = NOTHING, who: int = 1, by: float = DELAY_MS) -> list[Part]:
+def run_steps(late: str = NOTHING, who: int = 1, by: float = DELAY_MS) -> list[Part]:
     """Constructor, then forward, backward and step in turns.
 
     Rank `who` sleeps for `by` milliseconds in each part called `late`.
@@ -59,25 +59,29 @@ def timed_steps(late: str = NOTHING, who: int = 1, by: float = DELAY_MS) -> list
     images, model = DigitsDataset().images[:64].to(device), DigitsMLP().to(device)
     sleeps, parts = dist.get_rank() == who, []
     dist.barrier()
-    began = time.perf_counter()
+    start_time = time.perf_counter()
 
-    def timed(name: str, work: Callable):
+    def record_part(name: str, work: Callable):
         start = time.perf_counter()
         if name == late and sleeps:
             time.sleep(by / 1e3)
-            parts.append(Part(ASLEEP, 1e3 * (start - began), 1e3 * (time.perf_counter() - began)))
+            parts.append(
+                Part(ASLEEP, 1e3 * (start - start_time), 1e3 * (time.perf_counter() - start_time))
+            )
             start = time.perf_counter()
         result = work()
         synchronise()
-        parts.append(Part(name, 1e3 * (start - began), 1e3 * (time.perf_counter() - began)))
+        parts.append(
+            Part(name, 1e3 * (start - start_time), 1e3 * (time.perf_counter() - start_time))
+        )
         return result
 
-    ddp = timed("constructor", lambda: DistributedDataParallel(model))
+    ddp = record_part("constructor", lambda: DistributedDataParallel(model))
     optimizer = torch.optim.SGD(ddp.parameters(), lr=0.05)
     for _ in range(STEPS):
-        loss = timed("forward", lambda: ddp(images).logsumexp(dim=1).mean())
-        timed("backward", loss.backward)
-        timed("step", optimizer.step)
+        loss = record_part("forward", lambda: ddp(images).logsumexp(dim=1).mean())
+        record_part("backward", loss.backward)
+        record_part("step", optimizer.step)
         optimizer.zero_grad()
     dist.barrier()
     return parts

@@ -21,7 +21,7 @@ from ddp_workbook.experiments.fully_sharded.strategies import (
     WIDTH,
     StepMeasurement,
     Strategy,
-    measured_steps,
+    measure_steps,
 )
 from manyranks import figures
 from manyranks.launcher.launch import launch
@@ -34,7 +34,7 @@ OPTIMIZERS = {
 PLACEHOLDERS, NONE = "autograd keeps placeholders", "autograd keeps the weights"
 
 
-class KeptByAutograd(FullyShardedByHand):
+class FullyShardedWithoutPlaceholders(FullyShardedByHand):
     """Without placeholders: what forward frees stays in memory, because autograd holds it."""
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
@@ -42,10 +42,10 @@ class KeptByAutograd(FullyShardedByHand):
 
 
 class WithoutPlaceholders(Strategy):
-    """By hand, but `KeptByAutograd`."""
+    """By hand, but `FullyShardedWithoutPlaceholders`."""
 
     def wrap(self, model: DigitsTransformer, device: torch.device) -> nn.Module:
-        return KeptByAutograd(model, model.blocks)
+        return FullyShardedWithoutPlaceholders(model, model.blocks)
 
 
 def whole_weights(depth: int = 8, ranks: int = 2) -> figures.Picture:
@@ -56,7 +56,7 @@ def whole_weights(depth: int = 8, ranks: int = 2) -> figures.Picture:
 def steps_by_hand(depth: int, ranks: int = 2) -> dict[str, list[StepMeasurement]]:
     """With placeholders and without: what each rank measured."""
     ways = [Strategy(PLACEHOLDERS, "by hand"), WithoutPlaceholders(NONE)]
-    of_ranks = launch(measured_steps, ways, WIDTH, depth, ranks=ranks)
+    of_ranks = launch(measure_steps, ways, WIDTH, depth, ranks=ranks)
     return {way.name: [of_rank[way.name] for of_rank in of_ranks] for way in ways}
 
 
@@ -68,16 +68,16 @@ def differences_with_factors(steps: int = 20, ranks: int = 2) -> pd.DataFrame:
         "all gradients, doubled": (2.0, True),
     }
     # Six trainings in one launch take seconds, but more than a minute on a very busy machine.
-    found = launch(differences_by_factor, list(mistakes.values()), steps, ranks=ranks, timeout=300)[
+    rows = launch(differences_by_factor, list(mistakes.values()), steps, ranks=ranks, timeout=300)[
         0
     ]
-    return pd.DataFrame(found, index=mistakes).rename_axis("gradients")
+    return pd.DataFrame(rows, index=mistakes).rename_axis("gradients")
 
 
 def differences_by_factor(mistakes: list[tuple[float, bool]], steps: int) -> list[dict[str, float]]:
     """For each (factor, everywhere) the differences after this many steps, by optimizer."""
     device = setup()
-    found = [
+    rows = [
         {
             name: max_weight_difference(name, factor, everywhere, steps, device)
             for name in OPTIMIZERS
@@ -85,7 +85,7 @@ def differences_by_factor(mistakes: list[tuple[float, bool]], steps: int) -> lis
         for factor, everywhere in mistakes
     ]
     cleanup()
-    return found
+    return rows
 
 
 def max_weight_difference(
@@ -105,8 +105,8 @@ def max_weight_difference(
     last = {id(shard) for shard in sharded.units[-2].shards}  # the outermost unit comes after it
     for images, labels in itertools.islice(batches(DigitsDataset(), 90, epoch=0), steps):
         images, labels = images.to(device), labels.to(device)
-        for each in optimizers:
-            each.zero_grad()
+        for optim in optimizers:
+            optim.zero_grad()
         F.cross_entropy(whole(images), labels).backward()
         forward_and_backward(sharded, images[mine], labels[mine], len(images))
         for shard in sharded.parameters():
@@ -115,6 +115,6 @@ def max_weight_difference(
         if clips:
             nn.utils.clip_grad_norm_(whole.parameters(), MAX_NORM)
             sharded.clip_grad_norm_(MAX_NORM)
-        for each in optimizers:
-            each.step()
+        for optim in optimizers:
+            optim.step()
     return furthest(sharded.full_parameters(), dict(whole.named_parameters()))

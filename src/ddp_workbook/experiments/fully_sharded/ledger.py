@@ -19,7 +19,7 @@ from ddp_workbook.experiments.fully_sharded.strategies import (
     StepMeasurement,
     Strategy,
     in_all_dtypes,
-    measured_steps,
+    measure_steps,
     units_of,
 )
 from ddp_workbook.experiments.one_gpu import FOLDER, recorded_gpu
@@ -34,8 +34,14 @@ from manyranks.planning.shards import Units
 from manyranks.planning.speed import in_ring
 
 DEPTH = 8
-KNOWN = ("parameters", "gradients", "optimizer", "unsharded", "buckets")  # exactly, by formula
-PARTS = (*KNOWN, "activations")
+EXACT_PARTS = (
+    "parameters",
+    "gradients",
+    "optimizer",
+    "unsharded",
+    "buckets",
+)  # exactly, by formula
+PARTS = (*EXACT_PARTS, "activations")
 KB, MB = 1000, 1_000_000
 PEAK = "peak"  # of all parts together: a mark, not a part
 BAR, BAR_OFFSET = 0.36, 0.2  # of the picture
@@ -54,27 +60,27 @@ def strategies(
     The second has rank 0's calls: strategy, op, group, calls, bytes (handed in), in_ring (bytes
     that a ring sends from each rank), predicted_calls, predicted_bytes.
     """
-    chosen = [s for s in among if s.required_ranks in (None, ranks)]
+    selection = [s for s in among if s.required_ranks in (None, ranks)]
     units = units_of(DigitsTransformer(width, depth))
-    of_ranks = launch(measured_steps, chosen, width, depth, ranks=ranks, timeout=180)
-    held = [
-        (s.name, rank, part, size, getattr(found[s.name].held, part))
-        for s in chosen
-        for rank, found in enumerate(of_ranks)
+    of_ranks = launch(measure_steps, selection, width, depth, ranks=ranks, timeout=180)
+    memory = [
+        (s.name, rank, part, size, getattr(steps[s.name].held, part))
+        for s in selection
+        for rank, steps in enumerate(of_ranks)
         for part, size in predicted_parts(s, units, ranks, rank).items()
     ]
     columns = ["strategy", "rank", "part", "predicted", "measured"]
-    return pd.DataFrame(held, columns=columns), calls_of(chosen, of_ranks[0], units, ranks)
+    return pd.DataFrame(memory, columns=columns), calls_of(selection, of_ranks[0], units, ranks)
 
 
 def calls_of(
-    chosen: Sequence[Strategy], measured: dict[str, StepMeasurement], units: Units, ranks: int
+    selection: Sequence[Strategy], steps: dict[str, StepMeasurement], units: Units, ranks: int
 ) -> pd.DataFrame:
     """The second table of `strategies`, from what rank 0 has measured."""
     return pd.DataFrame(
         {"strategy": s.name} | row
-        for s in chosen
-        for row in compare_calls(measured[s.name].wire, s.messages(units, ranks), ranks)
+        for s in selection
+        for row in compare_calls(steps[s.name].wire, s.messages(units, ranks), ranks)
     )
 
 
@@ -84,31 +90,31 @@ def memory_with_policies(ranks: int = 4, **policies: Any) -> pd.DataFrame:
     `policies` are arguments of `fully_shard`: reshard_after_forward, mp_policy, offload_policy.
     """
     yours = Strategy("with your policies", policies=policies)
-    step = launch(measured_steps, [yours], WIDTH, DEPTH, ranks=ranks, timeout=180)[0][yours.name]
+    step = launch(measure_steps, [yours], WIDTH, DEPTH, ranks=ranks, timeout=180)[0][yours.name]
     parts = {part: getattr(step.held, part) / KB for part in (*PARTS, "peak")}
     return pd.DataFrame(parts, index=[yours.name]).round(1)
 
 
-def max_relative_error(held: pd.DataFrame) -> float:
+def max_relative_error(memory: pd.DataFrame) -> float:
     """The largest difference of a prediction from its measurement, as a share of the latter.
 
     Over the parts that a formula can know, on all ranks.
     """
-    known = held[held["part"].isin(KNOWN)]
-    apart = (known["predicted"] - known["measured"]).abs()
-    return float((apart / known["measured"].clip(lower=1)).max())
+    rows = memory[memory["part"].isin(EXACT_PARTS)]
+    apart = (rows["predicted"] - rows["measured"]).abs()
+    return float((apart / rows["measured"].clip(lower=1)).max())
 
 
-def ledger_table(held: pd.DataFrame, rank: int = 0) -> pd.DataFrame:
+def ledger_table(memory: pd.DataFrame, rank: int = 0) -> pd.DataFrame:
     """What was measured on a rank, in kB: a row a strategy, a column a part, and the peak."""
-    mine = held[held["rank"] == rank]
+    mine = memory[memory["rank"] == rank]
     table = mine.pivot(index="strategy", columns="part", values="measured") / KB
     table = table.loc[mine["strategy"].unique(), [*PARTS, "peak"]].round(1)
     return table.rename_axis(columns=None)
 
 
 @figures.house_style
-def bars(held: pd.DataFrame, rank: int = 0) -> figures.Picture:
+def bars(memory: pd.DataFrame, rank: int = 0) -> figures.Picture:
     """For each strategy a pale bar by formula and below it one as measured, stacked by part.
 
     The peak of all parts together is a mark on the lower bar: parts do not all peak at the same
@@ -116,7 +122,7 @@ def bars(held: pd.DataFrame, rank: int = 0) -> figures.Picture:
     """
     from matplotlib.lines import Line2D
 
-    mine = held[held["rank"] == rank].replace({"part": {"optimizer": "optimizer state"}})
+    mine = memory[memory["rank"] == rank].replace({"part": {"optimizer": "optimizer state"}})
     names = list(mine["strategy"].unique())
     parts = [part for part in mine["part"].unique() if part != PEAK]
     looks = {part: part_look(part) for part in parts}
@@ -163,14 +169,18 @@ def traffic_by_dtype(ranks: int = 4) -> pd.DataFrame:
 
     A row for each strategy, a column for each of DTYPES. The formulas must say the same.
     """
-    chosen, units = in_all_dtypes(), units_of(DigitsTransformer(WIDTH, DEPTH))
-    steps = launch(measured_steps, chosen, WIDTH, DEPTH, held=False, ranks=ranks, timeout=180)
-    wire = calls_of(chosen, steps[0], units, ranks)
+    selection, units = in_all_dtypes(), units_of(DigitsTransformer(WIDTH, DEPTH))
+    steps = launch(
+        measure_steps, selection, WIDTH, DEPTH, measure_memory=False, ranks=ranks, timeout=180
+    )
+    wire = calls_of(selection, steps[0], units, ranks)
     assert (wire["bytes"] == wire["predicted_bytes"]).all()
-    sent = wire.groupby("strategy", sort=False)["in_ring"].sum()
-    sent.index = pd.MultiIndex.from_tuples(name.rsplit(", ", 1) for name in sent.index)
-    table = (sent / sent["DDP", "fp32"]).round(2).unstack().reindex(columns=list(DTYPES))
-    order = dict.fromkeys(sent.index.get_level_values(0))
+    ring_bytes = wire.groupby("strategy", sort=False)["in_ring"].sum()
+    ring_bytes.index = pd.MultiIndex.from_tuples(name.rsplit(", ", 1) for name in ring_bytes.index)
+    table = (
+        (ring_bytes / ring_bytes["DDP", "fp32"]).round(2).unstack().reindex(columns=list(DTYPES))
+    )
+    order = dict.fromkeys(ring_bytes.index.get_level_values(0))
     return table.loc[list(order)].rename_axis("strategy")
 
 
@@ -179,29 +189,29 @@ def by_depth(depths: Sequence[int], ranks: int = 4, width: int = WIDTH) -> pd.Da
     rows = {}
     for depth in depths:
         units = units_of(DigitsTransformer(width, depth))
-        whole, cut = formulas.ddp(units), STRATEGIES["fully_shard"].predicted(units, ranks)
+        whole, sharded = formulas.ddp(units), STRATEGIES["fully_shard"].predict_memory(units, ranks)
         rows[depth] = {
             "DDP keeps, kB": (whole.model_states + whole.buckets) / KB,
-            "fully_shard keeps, kB": cut.model_states / KB,
-            "unsharded, kB": cut.unsharded / KB,
+            "fully_shard keeps, kB": sharded.model_states / KB,
+            "unsharded, kB": sharded.unsharded / KB,
         }
     return pd.DataFrame(rows).T.rename_axis("blocks").round().astype(int)
 
 
-def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
+def read_ledger(folder: Path = FOLDER) -> pd.DataFrame:
     """What `make gpu` recorded of the strategies, in MB, beside the formulas; without rows if none.
 
     A row for each strategy and size: machine, strategy, ranks, width, depth, batch; what is kept by
     formula, and as counted on the GPU's rank; all parts together by formula, and the allocator's
     peak in a whole step. Strategies that only differ in what no formula here knows are left out.
     """
-    recorded = recorded_gpu("memory", folder)
+    measurements = recorded_gpu("memory", folder)
     about = ["machine", "strategy", "ranks", "width", "depth", "batch"]
-    moments = recorded.pivot_table(
+    moments = measurements.pivot_table(
         ["counted_bytes", "peak_bytes"], about, "after", sort=False, dropna=False
     )
     rows = []
-    for key, found in moments.iterrows():
+    for key, moment_bytes in moments.iterrows():
         at = dict(zip(about, key, strict=True))
         strategy, ranks = STRATEGIES.get(at["strategy"]), int(at["ranks"])
         if strategy is None or strategy.offload:
@@ -210,14 +220,14 @@ def recorded_ledger(folder: Path = FOLDER) -> pd.DataFrame:
         activations = activation_bytes(
             strategy, int(at["width"]), int(at["depth"]), int(at["batch"])
         )
-        ledger = replace(strategy.predicted(units, ranks), activations=activations)
+        ledger = replace(strategy.predict_memory(units, ranks), activations=activations)
         rows.append(
             at
             | {
                 "kept, by formula": ledger.model_states / MB,
-                "kept, counted": found["counted_bytes", "optimizer step"] / MB,
+                "kept, counted": moment_bytes["counted_bytes", "optimizer step"] / MB,
                 "all parts, by formula": ledger.total / MB,
-                "allocator's peak": found["peak_bytes", "next step"] / MB,
+                "allocator's peak": moment_bytes["peak_bytes", "next step"] / MB,
             }
         )
     columns = [
@@ -230,8 +240,8 @@ def predicted_parts(
     strategy: Strategy, units: Units, ranks: int, rank: int
 ) -> dict[str, int | None]:
     """Bytes by part; None for the peak."""
-    ledger = strategy.predicted(units, ranks, rank)
-    parts = {part: getattr(ledger, part) for part in KNOWN}
+    ledger = strategy.predict_memory(units, ranks, rank)
+    parts = {part: getattr(ledger, part) for part in EXACT_PARTS}
     width, depth = units[0][0][-1], len(units) - 1
     return parts | {"activations": activation_bytes(strategy, width, depth), "peak": None}
 

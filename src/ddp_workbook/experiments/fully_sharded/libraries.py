@@ -32,7 +32,7 @@ from manyranks.launcher.launch import run_ranks
 from manyranks.recording.dispatch_mode import Recorder
 
 RANKS, LIMIT = 2, 300  # seconds; beside other work a rank needs 30 to import a library
-RECORDED = Path(__file__).parents[4] / "data" / "libraries.json"
+RESULTS_FILE = Path(__file__).parents[4] / "data" / "libraries.json"
 BY_HAND, AS_PRINTED, DEFAULT = "by hand", "as printed", "DataLoaderConfiguration()"
 PACKAGES = {"Accelerate": "accelerate", "Fabric": "lightning", "Trainer": "transformers"}
 WORKERS: dict[str, Callable[..., Outcome]] = {
@@ -80,23 +80,23 @@ def run(library: str) -> dict:
     Says in a sentence if it is not. The result has "versions", and a dict for each of the "forms".
     """
     package = PACKAGES.get(library)
-    if package and not installed(package):
-        found = recorded_results()[library]
+    if package and not is_installed(package):
+        results = read_results()[library]
         print(
             f"{package} is not installed here, so this was recorded, with "
-            f"{package} {found['versions'][package]}; pip install {package} lets the cell run it."
+            f"{package} {results['versions'][package]}; pip install {package} lets the cell run it."
         )
-        return found
+        return results
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-") as folder:
         call = call_of(in_rank, (library, Path(folder)), {}, RANKS)
-        said = io.StringIO()  # libraries greet, and warn of what torch deprecates
-        of_ranks = run_ranks(call, RANKS, LIMIT, quiet=True, output=said)
+        output = io.StringIO()  # libraries greet, and warn of what torch deprecates
+        of_ranks = run_ranks(call, RANKS, LIMIT, quiet=True, output=output)
     forms = {what: summary([forms[what] for forms in of_ranks]) for what in of_ranks[0]}
     names = ["torch", *([package] if package else [])]
     return {"versions": {name: version(name) for name in names}, "forms": forms}
 
 
-def installed(package: str) -> bool:
+def is_installed(package: str) -> bool:
     """Whether pip has installed it."""
     try:
         return bool(version(package))
@@ -104,15 +104,15 @@ def installed(package: str) -> bool:
         return False
 
 
-def recorded_results() -> dict[str, dict]:
+def read_results() -> dict[str, dict]:
     """What `run` returned for each library when it was recorded."""
-    return json.loads(RECORDED.read_text(encoding="utf-8"))
+    return json.loads(RESULTS_FILE.read_text(encoding="utf-8"))
 
 
 def record() -> None:
-    """Run each library, and write what `run` returns into RECORDED."""
+    """Run each library, and write what `run` returns into RESULTS_FILE."""
     text = json.dumps({library: run(library) for library in FORMS}, indent=1)
-    RECORDED.write_text(text + "\n", encoding="utf-8")
+    RESULTS_FILE.write_text(text + "\n", encoding="utf-8")
 
 
 # In a rank
@@ -136,14 +136,14 @@ def in_rank(library: str, folder: Path) -> dict[str, FormResult]:
     forms: dict[str, dict[str, Any]] = {AS_PRINTED: {}} | FORMS[library]
     weights, worker = by_hand.outcome.weights, WORKERS[library]
     return {
-        what: run_form(worker, changed, folder / str(number), weights)
-        for number, (what, changed) in enumerate(forms.items())
+        what: run_form(worker, arguments, folder / str(number), weights)
+        for number, (what, arguments) in enumerate(forms.items())
     }
 
 
 def run_form(
     worker: Callable[..., Outcome],
-    changed: dict[str, Any],
+    arguments: dict[str, Any],
     folder: Path,
     expected: dict[str, Tensor] | None = None,
 ) -> FormResult:
@@ -151,7 +151,7 @@ def run_form(
     wire: list[dict] = []
     folder.mkdir(exist_ok=True)
     with Recorder(wire):
-        outcome = worker(folder, **changed)
+        outcome = worker(folder, **arguments)
     dist.barrier()  # all ranks' files are there
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.*"))
     off = furthest(outcome.weights, expected or outcome.weights)
@@ -174,17 +174,17 @@ def summary(ranks: list[FormResult]) -> dict:
     outcome, wire = ranks[0].outcome, ranks[0].wire
     size = sum(tensor.nbytes for tensor in outcome.weights.values())
     steps = sum(row["op"] == "all_reduce" and row["bytes"] == size for row in wire)
-    read = [one.outcome.read for one in ranks]
-    first = [rows[: len(rows) // loops.EPOCHS] for rows in read]  # epoch
+    row_orders = [result.outcome.row_order for result in ranks]
+    first = [rows[: len(rows) // loops.EPOCHS] for rows in row_orders]  # epoch
     return {
         "steps": steps,
-        "rows a step": sum(map(len, read)) // steps,
+        "rows a step": sum(map(len, row_orders)) // steps,
         "rows an epoch": len(set().union(*first)),
-        "furthest": max(one.furthest for one in ranks),
-        "off_file": max(one.off_file for one in ranks),
-        "tested": outcome.tested,
+        "furthest": max(result.furthest for result in ranks),
+        "off_file": max(result.off_file for result in ranks),
+        "tested": outcome.test_count,
         "accuracy": outcome.accuracy,
-        "read": [" ".join(map(str, rows[: loops.BATCH])) for rows in read],
+        "read": [" ".join(map(str, rows[: loops.BATCH])) for rows in row_orders],
         "wire": by_line(wire),
         "files": ranks[0].files,
     }
@@ -207,7 +207,7 @@ def by_line(wire: list[dict]) -> list[dict]:
 # What the page shows
 
 
-def sent_table(result: dict, what: str = AS_PRINTED) -> pd.DataFrame:
+def calls_table(result: dict, what: str = AS_PRINTED) -> pd.DataFrame:
     """What rank 0 has sent in a form: a row for each line of the program and operation."""
     return pd.DataFrame(result["forms"][what]["wire"])
 
@@ -232,16 +232,16 @@ def row_assignment_plot(results: dict[str, dict]) -> figures.Picture:
     form's own, one rank's micro-batch after the other's.
     """
     generator = torch.Generator().manual_seed(loops.SEED)
-    shuffled = torch.randperm(len(loops.TRAIN_ROWS), generator=generator).tolist()
+    epoch_order = torch.randperm(len(loops.TRAIN_ROWS), generator=generator).tolist()
     lanes = {library: result["forms"][AS_PRINTED] for library, result in results.items()}
     lanes["Accelerate by default"] = results["Accelerate"]["forms"][DEFAULT]
     bars, words = [], []
     for lane, form in lanes.items():
         micro = form["rows a step"] // RANKS // loops.ACCUMULATE
-        read = [[int(row) for row in rows.split()] for rows in form["read"]]
-        first, second = ([rows[at : at + micro] for rows in read] for at in (0, micro))
+        row_orders = [[int(row) for row in rows.split()] for rows in form["read"]]
+        first, second = ([rows[at : at + micro] for rows in row_orders] for at in (0, micro))
         own = [row for rows in first + second for row in rows]
-        order = shuffled[: len(own)] if {*own} == {*shuffled[: len(own)]} else own
+        order = epoch_order[: len(own)] if {*own} == {*epoch_order[: len(own)]} else own
         rank_of = {row: rank for rank in range(RANKS) for row in first[rank] + second[rank]}
         ranks = [rank_of[row] for row in order]
         ends = [0, *(i for i, (a, b) in enumerate(pairwise(ranks), 1) if a != b), len(ranks)]

@@ -25,24 +25,24 @@ SEED, LEARNING_RATE, MAX_NORM = 0, 0.5, 1.0
 
 
 class Rows(Dataset):
-    """Some of the digits; `read` notes the rows that this process has read, in order."""
+    """Some of the digits; `row_order` has the rows that this process has read, in order."""
 
     def __init__(self, rows: range) -> None:
-        self.digits, self.rows, self.read = DigitsDataset(), rows, list[int]()
+        self.digits, self.rows, self.row_order = DigitsDataset(), rows, list[int]()
 
     def __len__(self) -> int:
         return len(self.rows)
 
     def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
-        self.read.append(index)
+        self.row_order.append(index)
         return self.digits[self.rows[index]]
 
 
 class Outcome(NamedTuple):
     """What a form of the loop did in this rank."""
 
-    read: list[int]  # rows of TRAINED, in order
-    tested: int  # rows that the metric has counted, on all ranks
+    row_order: list[int]  # rows of TRAINED, in order
+    test_count: int  # rows that the metric has counted, on all ranks
     accuracy: float  # on these, 0 to 1
     weights: dict[str, Tensor]
 
@@ -80,19 +80,19 @@ def by_hand(folder: Path) -> Outcome:
         torch.save(model.module.state_dict(), folder / "model.pt")
     dist.barrier()
     share = right.item() / len(test_set)
-    return Outcome(train_set.read, len(test_set), share, weights_on_cpu(model.module))
+    return Outcome(train_set.row_order, len(test_set), share, weights_on_cpu(model.module))
 
 
-def with_accelerate(folder: Path, sampler: type | None = None, **changed: Any) -> Outcome:
+def with_accelerate(folder: Path, sampler: type | None = None, **options: Any) -> Outcome:
     """Train for two epochs, test, and save the weights into `folder`."""
     from accelerate import Accelerator
     from accelerate.utils import DataLoaderConfiguration
 
-    dealt = {"split_batches": True, "use_seedable_sampler": True, "data_seed": SEED}
+    defaults = {"split_batches": True, "use_seedable_sampler": True, "data_seed": SEED}
     accelerator = Accelerator(
         cpu=pick_device().type == "cpu",
         gradient_accumulation_steps=ACCUMULATE,
-        dataloader_config=DataLoaderConfiguration(**dealt | changed),
+        dataloader_config=DataLoaderConfiguration(**defaults | options),
     )
     torch.manual_seed(SEED)
     train_set, test_set = Rows(TRAIN_ROWS), Rows(TEST_ROWS)
@@ -119,7 +119,7 @@ def with_accelerate(folder: Path, sampler: type | None = None, **changed: Any) -
     accelerator.save_model(model, folder)
     rights = torch.cat(right)
     weights = weights_on_cpu(accelerator.unwrap_model(model))
-    return Outcome(train_set.read, len(rights), rights.float().mean().item(), weights)
+    return Outcome(train_set.row_order, len(rights), rights.float().mean().item(), weights)
 
 
 def with_fabric(folder: Path, seed: int = SEED, replace_sampler: bool = True) -> Outcome:
@@ -158,7 +158,7 @@ def with_fabric(folder: Path, seed: int = SEED, replace_sampler: bool = True) ->
     fabric.save(folder / "model.pt", {"model": model})
     rights = torch.cat(right)
     weights = weights_on_cpu(model)
-    return Outcome(train_set.read, len(rights), rights.float().mean().item(), weights)
+    return Outcome(train_set.row_order, len(rights), rights.float().mean().item(), weights)
 
 
 class WithLoss(DigitsMLP):
@@ -176,7 +176,7 @@ def batch_of(rows: list[tuple[Tensor, Tensor]]) -> dict[str, Tensor]:
     return {"images": torch.stack(images), "labels": torch.stack(labels)}
 
 
-def with_trainer(folder: Path, model: type = WithLoss, **changed: Any) -> Outcome:
+def with_trainer(folder: Path, model: type = WithLoss, **options: Any) -> Outcome:
     """Train for two epochs, test, and save the weights into `folder`."""
     from transformers import Trainer, TrainingArguments
 
@@ -191,7 +191,7 @@ def with_trainer(folder: Path, model: type = WithLoss, **changed: Any) -> Outcom
         ddp_find_unused_parameters=False,
         save_strategy="epoch",
         report_to="none",
-        **ours | changed,
+        **ours | options,
     )
     torch.manual_seed(SEED)
     train_set, test_set = Rows(TRAIN_ROWS), Rows(TEST_ROWS)
@@ -199,4 +199,6 @@ def with_trainer(folder: Path, model: type = WithLoss, **changed: Any) -> Outcom
     trainer.train()
     scores, labels, _ = trainer.predict(test_set)
     right = scores.argmax(1) == labels
-    return Outcome(train_set.read, len(right), right.mean().item(), weights_on_cpu(trainer.model))
+    return Outcome(
+        train_set.row_order, len(right), right.mean().item(), weights_on_cpu(trainer.model)
+    )

@@ -25,11 +25,16 @@ from manyranks.planning import formulas
 from manyranks.planning.speed import in_ring
 from manyranks.recording.memory import ROOT, MemoryBreakdown, Moment
 
-DDP, BY_HAND, AS_ONE, BY_BLOCK = "DDP", "by hand", "fully_shard, one unit", "fully_shard, by block"
+DDP, BY_HAND, ONE_UNIT, BY_BLOCK = (
+    "DDP",
+    "by hand",
+    "fully_shard, one unit",
+    "fully_shard, by block",
+)
 WAYS = {
     DDP: Strategy(DDP, "DDP"),
     BY_HAND: Strategy(BY_HAND, "by hand"),
-    AS_ONE: Strategy(AS_ONE, "one unit"),
+    ONE_UNIT: Strategy(ONE_UNIT, "one unit"),
     BY_BLOCK: Strategy(BY_BLOCK),
 }
 DEPTH = 3
@@ -44,17 +49,17 @@ BAR = {
     "unsharded": "unsharded",
 }
 RING = "kB sent by a rank in a ring"
-SHOWN = ("all_reduce", "all_gather", "reduce_scatter")
+OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BY_FORMULA = "by formula"
 
 
-def measured_steps(
+def measure_steps(
     ranks: int = 2, depth: int = DEPTH, ways: Sequence[str] = tuple(WAYS)
 ) -> dict[str, list[StepMeasurement]]:
     """For each of `ways` what each rank has Measured. One launch for all."""
-    chosen = [WAYS[way] for way in ways]
-    of_ranks = launch(strategies.measured_steps, chosen, WIDTH, depth, ranks=ranks, timeout=300)
+    selection = [WAYS[way] for way in ways]
+    of_ranks = launch(strategies.measure_steps, selection, WIDTH, depth, ranks=ranks, timeout=300)
     return {way: [of_rank[way] for of_rank in of_ranks] for way in ways}
 
 
@@ -62,18 +67,18 @@ def play_memory() -> ddp_workbook.Play:
     """What ranks hold in a step, with controls for how it is trained."""
     return ddp_workbook.play(
         memory_of_rank,
-        held_plot,
+        memory_plot,
         ranks=ddp_workbook.slider("ranks", (1, 2, 3, 4), 4),
-        meanwhile=held_plot,
+        meanwhile=memory_plot,
         stills=[
             {"ranks": 1},
             {"ranks": 2},
-            {"way": AS_ONE},
+            {"way": ONE_UNIT},
             {"dtype": "bfloat16"},
             {"depth": 2},
             {"way": DDP},
         ],
-        way=ddp_workbook.choice("trained with", (DDP, AS_ONE, BY_BLOCK), BY_BLOCK),
+        way=ddp_workbook.choice("trained with", (DDP, ONE_UNIT, BY_BLOCK), BY_BLOCK),
         depth=ddp_workbook.slider("blocks", range(1, 9), 8),
         dtype=ddp_workbook.choice("all numbers are", DTYPES),
     )
@@ -81,20 +86,22 @@ def play_memory() -> ddp_workbook.Play:
 
 def memory_of_rank(way: str, depth: int, dtype: str) -> MemoryBreakdown | None:
     """What this rank held in a third step."""
-    return strategies.measured_steps([WAYS[way]], WIDTH, depth, DTYPES[dtype])[way].held
+    return strategies.measure_steps([WAYS[way]], WIDTH, depth, DTYPES[dtype])[way].held
 
 
 @figures.house_style
-def held_plot(
-    held: Sequence[MemoryBreakdown] = (), *, ranks: int, way: str, depth: int, dtype: str
+def memory_plot(
+    of_ranks: Sequence[MemoryBreakdown] = (), *, ranks: int, way: str, depth: int, dtype: str
 ) -> figures.Picture:
     """kB by part: a bar of what the formula says of rank 0, and one measured on each rank."""
     formula = predicted_memory(way, ranks, depth=depth, dtype=DTYPES[dtype])
-    rows = {BY_FORMULA: _bar(formula)} | {f"rank {n}": _bar(one) for n, one in enumerate(held)}
+    rows = {BY_FORMULA: _bar(formula)} | {
+        f"rank {n}": _bar(breakdown) for n, breakdown in enumerate(of_ranks)
+    }
     table = pd.DataFrame(rows).T.fillna(0) / KB
     table = table[[name for name in BAR.values() if name in table]]
     names = [BY_FORMULA, *(f"rank {rank}" for rank in range(ranks))]
-    about = "What ranks hold" if held else "What a rank should hold; the ranks still measure"
+    about = "What ranks hold" if of_ranks else "What a rank should hold; the ranks still measure"
     picture = figures.bars(table.reindex(names, fill_value=0), "kB a rank holds", about)
     picture.axes.set_title(f"{way}, {depth} blocks, {dtype}: {table.loc[BY_FORMULA].sum():,.0f} kB")
     return picture
@@ -105,7 +112,7 @@ def predicted_memory(
 ) -> formulas.MemoryEstimate:
     """The same bytes on rank 0 from the shapes of the parameters."""
     units = units_of(DigitsTransformer(WIDTH, depth))
-    if way == AS_ONE:
+    if way == ONE_UNIT:
         units = [[shape for unit in units for shape in unit]]
     if way == DDP:
         return formulas.ddp(units, dtype=dtype)
@@ -117,8 +124,8 @@ def wire_table(steps: dict[str, list[StepMeasurement]]) -> pd.DataFrame:
     rows = {}
     for way, (first, *_) in steps.items():
         calls = Counter(call.op for call in first.wire)
-        sent = sum(in_ring(call) for call in first.wire)
-        rows[way] = {op: calls[op] for op in SHOWN} | {RING: round(sent / KB)}
+        ring_bytes = sum(in_ring(call) for call in first.wire)
+        rows[way] = {op: calls[op] for op in OPERATIONS} | {RING: round(ring_bytes / KB)}
     return pd.DataFrame(rows).T.rename_axis("program")
 
 
@@ -131,13 +138,13 @@ def messages_in_order(steps: dict, ways: list[str]) -> pd.DataFrame:
 def _messages(timeline: list[Moment]) -> list[str]:
     """The messages in order: each new buffer stands for the message that it was allocated for."""
     names = {"gather buffers": "all-gather", "scatter buffers": "reduce-scatter"}
-    found: list[str] = []
+    messages: list[str] = []
     before: set[tuple[str, str]] = set()
     for moment in timeline:
         now = {key for key in moment.live if key[0] in names}
-        found += [f"{names[kind]}, {_unit(unit)}" for kind, unit in sorted(now - before)]
+        messages += [f"{names[kind]}, {_unit(unit)}" for kind, unit in sorted(now - before)]
         before = now
-    return found
+    return messages
 
 
 def _unit(name: str) -> str:
@@ -148,14 +155,14 @@ def _unit(name: str) -> str:
 @figures.house_style
 def bars(steps: dict, *ways: str) -> figures.Picture:
     """A panel for each way of training, a bar for each of its ranks, stacked by part; in kB."""
-    tables = {way: pd.DataFrame([_bar(one.held) for one in steps[way]]) / KB for way in ways}
+    tables = {way: pd.DataFrame([_bar(step.held) for step in steps[way]]) / KB for way in ways}
     for table in tables.values():
         table.index = [f"rank {rank}" for rank in table.index]
     return figures.bars(tables, "kB a rank holds", "What ranks hold", upright=True)
 
 
-def _bar(held: MemoryBreakdown | formulas.MemoryEstimate | None) -> dict[str, int]:
-    sizes = {name: getattr(held, part) for part, name in BAR.items()}
+def _bar(estimate: MemoryBreakdown | formulas.MemoryEstimate | None) -> dict[str, int]:
+    sizes = {name: getattr(estimate, part) for part, name in BAR.items()}
     return {name: size for name, size in sizes.items() if size}
 
 
@@ -166,10 +173,10 @@ def whole_weights(steps: dict, *ways: str) -> figures.Picture:
     The same things happen in all ways. A bar is what rank 0 has at the moment of each event that
     has the most; see `whole_by_event`.
     """
-    named = {way: whole_by_event(steps[way][0].timeline) for way in ways}
-    figure = figures.Figure((figures.WIDTH, 1.2 + 1.7 * len(named)), layout="constrained")
-    panels = figure.subplots(len(named), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, (way, moments) in zip(panels, named.items(), strict=True):
+    moments_by_way = {way: whole_by_event(steps[way][0].timeline) for way in ways}
+    figure = figures.Figure((figures.WIDTH, 1.2 + 1.7 * len(moments_by_way)), layout="constrained")
+    panels = figure.subplots(len(moments_by_way), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+    for axes, (way, moments) in zip(panels, moments_by_way.items(), strict=True):
         for place, (_, whole) in enumerate(moments):
             bottom = 0.0
             for unit, size in whole.items():
@@ -183,9 +190,12 @@ def whole_weights(steps: dict, *ways: str) -> figures.Picture:
         axes.tick_params(axis="x", length=0)
         axes.grid(axis="y")
         axes.set_ylabel("kB of gathered weights")
-    events = [event for event, _ in named[ways[0]]]
+    events = [event for event, _ in moments_by_way[ways[0]]]
     panels[-1].set_xticks(range(len(events)), events, rotation=40, ha="right", size=8)
-    most = {way: max(sum(w.values()) for _, w in moments) / KB for way, moments in named.items()}
+    most = {
+        way: max(sum(w.values()) for _, w in moments) / KB
+        for way, moments in moments_by_way.items()
+    }
     words = (f"{way}: at most {size:.0f} kB of weights are gathered" for way, size in most.items())
     return figures.Picture(figure, "; ".join(words) + ".")
 

@@ -62,7 +62,7 @@ def losses_by_optimizer_order(when: str, steps: int = 20) -> list[float]:
     return losses
 
 
-def losses_of_optimizers_made(times: Sequence[str], ranks: int = 2) -> pd.DataFrame:
+def compare_optimizer_orders(times: Sequence[str], ranks: int = 2) -> pd.DataFrame:
     """A row for each step, a column for each of `times`, which are "before" and "after"."""
     losses = {when: launch(losses_by_optimizer_order, when, ranks=ranks)[0] for when in times}
     return pd.DataFrame(losses).rename_axis("step")
@@ -72,8 +72,8 @@ def losses_of_optimizers_made(times: Sequence[str], ranks: int = 2) -> pd.DataFr
 def losses_plot(losses: pd.DataFrame) -> figures.Picture:
     """A line for each column of `losses`, which says when the optimizer was made."""
 
-    named = losses.rename(columns="optimizer made {} sharding".format)
-    picture = figures.lines(named, "loss", "Loss against step")
+    lines = losses.rename(columns="optimizer made {} sharding".format)
+    picture = figures.lines(lines, "loss", "Loss against step")
     picture.axes.xaxis.set_major_locator(figures.MaxNLocator(integer=True))
     words = [
         f"with the optimizer made {when} sharding, it is {line.iloc[0]:.2f} in the first step and "
@@ -161,7 +161,7 @@ def gradient_error_by_rows(rows: Sequence[int], ranks: int = 2) -> pd.DataFrame:
 # What goes over the wire with a frozen part
 
 
-def one_step(frozen: str) -> int:
+def step_with_frozen_part(frozen: str) -> int:
     """A worker: one step with parameters frozen; returns how many of this rank have no gradient.
 
     `frozen` is "nothing", "first": all that comes before the second block, or "last": all that
@@ -179,11 +179,11 @@ def one_step(frozen: str) -> int:
     return sum(parameter.grad is None for parameter in model.parameters())
 
 
-def calls_of_one_step(frozen: Sequence[str], ranks: int = 2) -> pd.DataFrame:
+def calls_with_frozen_parts(frozen: Sequence[str], ranks: int = 2) -> pd.DataFrame:
     """How often rank 0 calls each collective: a column for each part that is frozen."""
     calls = {}
     for part in frozen:
-        wire = record_collectives(one_step, part, ranks=ranks).query("rank == 0")
+        wire = record_collectives(step_with_frozen_part, part, ranks=ranks).query("rank == 0")
         calls[f"{part} frozen"] = wire["op"].value_counts()
     barrier = "barrier"  # the worker's own, at its end
     return pd.DataFrame(calls).drop(index=barrier).rename_axis(None)

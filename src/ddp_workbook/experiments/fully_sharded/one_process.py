@@ -57,12 +57,12 @@ def differences(
     programs: Sequence[ModuleType], alone: TrainingResult, ranks: Sequence[int], **run: Any
 ) -> pd.DataFrame:
     """How far the weights are from those of one process, for each program and number of ranks."""
-    found = {
+    values = {
         (program.__name__.rpartition(".")[2], count): furthest(
             launch(program.train, ranks=count, **run)[0].weights, alone.weights
         )
         for program in programs
         for count in ranks
     }
-    named = pd.Series(found).rename_axis(["program", "ranks"])
-    return named.to_frame("largest difference from one process")
+    series = pd.Series(values).rename_axis(["program", "ranks"])
+    return series.to_frame("largest difference from one process")

@@ -55,7 +55,7 @@ def plan_plot(
     All plans are for GPUs of the same memory.
     """
 
-    rows = [len(plans) * share for share, wanted in ((1, memory), (1.6, seconds)) if wanted]
+    rows = [len(plans) * share for share, show in ((1, memory), (1.6, seconds)) if show]
     height = sum(0.85 + 0.42 * row for row in rows) + 0.3
     figure = figures.Figure((figures.WIDTH, height), layout="constrained")
     ratios = [0.9 + 0.42 * row for row in rows]
@@ -75,7 +75,7 @@ def _memory(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
 
     memory = next(iter(plans.values())).settings.memory / GB
     names = {"optimizer": "optimizer state"}
-    table = pd.DataFrame({name: pd.Series(made.on_gpu) / GB for name, made in plans.items()}).T
+    table = pd.DataFrame({name: pd.Series(result.on_gpu) / GB for name, result in plans.items()}).T
     parts = [part for part in formulas.PARTS if part in table]
     table = table[parts].rename(columns=names)
     looks = [part_look(part) for part in table]
@@ -87,18 +87,20 @@ def _memory(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
     axes.set_xlim(0, 1.05 * max(memory, table.sum(axis=1).max()))
     axes.set_xlabel(f"GB on each GPU; dashed: its memory, {memory:.0f} GB")
     words = []
-    for name, made in plans.items():
+    for name, result in plans.items():
         sizes = table.loc[name].dropna()
-        each = ", ".join(f"{part} {size:.1f} GB" for part, size in sizes.items())
-        fits = "fits into" if made.fits else "does not fit into"
-        words.append(f"{name}: {each}; {sizes.sum():.1f} GB in all, {fits} {memory:.0f} GB.")
+        part_texts = ", ".join(f"{part} {size:.1f} GB" for part, size in sizes.items())
+        fits = "fits into" if result.fits else "does not fit into"
+        words.append(f"{name}: {part_texts}; {sizes.sum():.1f} GB in all, {fits} {memory:.0f} GB.")
     return words
 
 
 def _seconds(axes: Any, plans: Mapping[str, Plan]) -> list[str]:
     """Draw two bars for each plan, compute and network; the same in words."""
 
-    times = {name: (made.compute_seconds, made.network_seconds) for name, made in plans.items()}
+    times = {
+        name: (result.compute_seconds, result.network_seconds) for name, result in plans.items()
+    }
     for row, pair in enumerate(times.values()):
         for which, (name, time) in enumerate(zip(("compute", "network"), pair, strict=True)):
             label = name if row == 0 else None
@@ -114,7 +116,7 @@ def sharded_by_torch(result: Plan) -> int:
 
     The ranks are fake and the parameters on `meta`, so that any number of both fits into a process.
     """
-    settings, kept = result.settings, 0
+    settings, nbytes = result.settings, 0
     with group(FAKE, settings.gpus, torch.device("cpu")):
         mesh = init_device_mesh("cpu", (settings.gpus,))
         for unit in settings.units(result.shape):
@@ -123,8 +125,8 @@ def sharded_by_torch(result: Plan) -> int:
                 parameter = nn.Parameter(torch.empty(tuple(shape), device="meta"))
                 module.register_parameter(f"p{number}", parameter)
             fully_shard(module, mesh=mesh)
-            kept += sum(p.to_local().untyped_storage().nbytes() for p in module.parameters())
-    return kept
+            nbytes += sum(p.to_local().untyped_storage().nbytes() for p in module.parameters())
+    return nbytes
 
 
 # Strategies compared
@@ -151,25 +153,26 @@ def strategies_table(parameters: Any = "8B", gpus: int = 16, **options: Any) -> 
     order = PRECISIONS[::-1]
     rows: dict[str, dict[tuple[str, str], float]] = {}
     for name, way in WAYS.items():
-        made = {p: plan(parameters, gpus, **how | way, precision=p) for p in order}
-        ledger, calls = made["bf16"].ledger, made["bf16"].messages
+        plans = {p: plan(parameters, gpus, **how | way, precision=p) for p in order}
+        ledger, calls = plans["bf16"].ledger, plans["bf16"].messages
         plain = plan(parameters, gpus, **how)
         row: dict[tuple[str, str], float] = {
             ("kept", ""): ledger.model_states / GB,
-            ("unsharded", ""): (most_unsharded(made["bf16"]) + ledger.buckets + ledger.copies) / GB,
+            ("unsharded", ""): (max_unsharded_bytes(plans["bf16"]) + ledger.buckets + ledger.copies)
+            / GB,
         }
-        row |= {("sent", p): sent(one)[0] / GB for p, one in made.items()}
-        row |= {("between nodes", p): sent(one)[1] / GB for p, one in made.items()}
+        row |= {("sent", p): step_traffic(result)[0] / GB for p, result in plans.items()}
+        row |= {("between nodes", p): step_traffic(result)[1] / GB for p, result in plans.items()}
         row |= {
             ("messages", ""): sum(call.times for call in calls),
-            ("host", ""): made["bf16"].host_memory / GB,
-            ("compute", ""): made["bf16"].compute_seconds / plain.compute_seconds,
+            ("host", ""): plans["bf16"].host_memory / GB,
+            ("compute", ""): plans["bf16"].compute_seconds / plain.compute_seconds,
         }
         rows[name] = row
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("strategy")
 
 
-def most_unsharded(result: Plan) -> int:
+def max_unsharded_bytes(result: Plan) -> int:
     """Full-size bytes of a plan when they are most, which may be earlier than the worst moment."""
     how = result.settings
     if not how.sharded:
@@ -178,7 +181,7 @@ def most_unsharded(result: Plan) -> int:
     return sum(parts.values())
 
 
-def sent(result: Plan) -> tuple[float, float]:
+def step_traffic(result: Plan) -> tuple[float, float]:
     """Bytes that a GPU sends in a ring for a step, and those of them that leave its node."""
     cluster = result.settings.cluster
     rings = sum(call.times * in_ring(call) for call in result.messages)
@@ -202,14 +205,14 @@ def six_questions(parameters: Any, gpus: int, **options: Any) -> pd.DataFrame:
     """
     rows = {}
     for question, way in QUESTIONS.items():
-        made = plan(parameters, gpus, **({"checkpoint": False} | options | way))
+        result = plan(parameters, gpus, **({"checkpoint": False} | options | way))
         rows[question] = {
-            "fits": "yes" if made.fits else "no",
-            "GB": round(made.ledger.device / GB, 1),
-            "compute, s": round(made.compute_seconds, 2),
-            "network, s": round(made.network_seconds + made.tensor_seconds, 2),
-            "tokens/s": round(made.tokens_per_second),
-            "MFU": f"{made.mfu:.0%}",
+            "fits": "yes" if result.fits else "no",
+            "GB": round(result.ledger.device / GB, 1),
+            "compute, s": round(result.compute_seconds, 2),
+            "network, s": round(result.network_seconds + result.tensor_seconds, 2),
+            "tokens/s": round(result.tokens_per_second),
+            "MFU": f"{result.mfu:.0%}",
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis(f"{gpus} GPUs")
 
@@ -218,12 +221,12 @@ def configs(gpus: int = 64) -> pd.DataFrame:
     """The configs of data/models: their parameters in billions, and GB on each of so many H100s."""
     rows = {}
     for path in sorted((FOLDER.parent / "models").glob("*.json")):
-        made = plan(path, gpus)
+        result = plan(path, gpus)
         rows[path.stem] = {
-            "parameters": made.shape.parameters / GB,
-            "active": made.shape.active / GB,
-            "GB": made.ledger.device / GB,
-            "fits": "yes" if made.fits else "no",
+            "parameters": result.shape.parameters / GB,
+            "active": result.shape.active / GB,
+            "GB": result.ledger.device / GB,
+            "fits": "yes" if result.fits else "no",
         }
     return pd.DataFrame.from_dict(rows, orient="index").rename_axis("config").round(1)
 
@@ -246,7 +249,7 @@ def mpt(name: str, layers: int, width: int, heads: int) -> DecoderShape:
     return DecoderShape(name, *sizes, positions=2048, **GPT)
 
 
-def published() -> pd.DataFrame:
+def published_runs() -> pd.DataFrame:
     """Published runs beside their plans: what, published, plan, off, why, source.
 
     "off" is plan / published - 1.
@@ -256,7 +259,7 @@ def published() -> pd.DataFrame:
         gpus: plan("8B", gpus, "96GB", batch=2, sequence=8192, checkpoint="selective")
         for gpus in (8, 128)
     }
-    saved = (small[8].ledger.model_states - small[128].ledger.model_states) / GIB
+    saving = (small[8].ledger.model_states - small[128].ledger.model_states) / GIB
     herd = plan("405B", 8192, tensor=8, batch=2, sequence=8192, checkpoint=False)
     kept = plan("7.5B", 64).ledger.model_states / GB
     seven, thirty = mpt("MPT 7B", 32, 4096, 32), mpt("MPT 30B", 48, 7168, 56)
@@ -271,8 +274,8 @@ def published() -> pd.DataFrame:
     }
     rows = [
         *[
-            (f"{name}: tokens/s on each GPU", number, made.tokens_per_second, "", FOUNDRY)
-            for name, (made, number) in runs.items()
+            (f"{name}: tokens/s on each GPU", number, result.tokens_per_second, "", FOUNDRY)
+            for name, (result, number) in runs.items()
         ],
         *[
             (f"Llama 3 8B, {gpus} H100: {what}", number, by_plan, why, TITAN)
@@ -282,7 +285,7 @@ def published() -> pd.DataFrame:
                 ("GiB", size, small[gpus].ledger.device / GIB, FEWER),
             )
         ],
-        ("the same: GiB that 128 GPUs save", 15.4, saved, "", TITAN),
+        ("the same: GiB that 128 GPUs save", 15.4, saving, "", TITAN),
         (
             "Llama 3 70B, 64 A100: tokens/s on each GPU",
             331,

@@ -77,7 +77,7 @@ WAYS: dict[str, Fill] = {
     "each takes its rows": load_own_rows,
     "DCP reads": load_with_dcp,
 }
-MAPPED_BY: dict[Fill, str] = {
+MMAP_RANKS: dict[Fill, str] = {
     scatter_from_rank_0: "rank 0",
     load_own_rows: "every rank",
 }  # the file, by mmap
@@ -118,19 +118,19 @@ def measure_ways(
     """A worker: fill a model in each of the ways."""
     device = setup()
     size = sum(4 * p.numel() for p in on_meta(device, width, depth).parameters())
-    found = {}
+    results = {}
     for name, fill in ways.items():
         model, wire = on_meta(device, width, depth), list[dict]()
         with warnings.catch_warnings(), MemoryLedger(model) as ledger, Recorder(wire):
             warnings.simplefilter("ignore")  # torch 2.13 warns of its own use of a group
             fill(folder, model)
-        who = MAPPED_BY.get(fill)
+        who = MMAP_RANKS.get(fill)
         maps = who == "every rank" or who == f"rank {dist.get_rank()}"
         shards = sum(p.to_local().nbytes for p in model.parameters())
         peak = ledger.held.peak
-        found[name] = FillResult(shards, peak, size * maps, wire, whole_weights(model))
+        results[name] = FillResult(shards, peak, size * maps, wire, whole_weights(model))
     cleanup()
-    return found
+    return results
 
 
 def ways(folder: Path, ranks: int = 4) -> list[dict[str, FillResult]]:
@@ -138,44 +138,45 @@ def ways(folder: Path, ranks: int = 4) -> list[dict[str, FillResult]]:
     return launch(measure_ways, folder, WAYS, ranks=ranks, timeout=180)
 
 
-def table(found: list[dict[str, FillResult]]) -> pd.DataFrame:
+def table(results: list[dict[str, FillResult]]) -> pd.DataFrame:
     """For each way in kB: what ranks hold at the peak beside a mapped file, and what is sent.
 
     Sent is counted in tensors of weights: calls, bytes that rank 0 hands in, and bytes that the
     last rank receives.
     """
     rows = {}
-    for way in found[0]:
-        first, last = found[0][way], found[-1][way]
-        given, got = (
-            [row for row in one.wire if row["dtype"].startswith("float")] for one in (first, last)
+    for way in results[0]:
+        first, last = results[0][way], results[-1][way]
+        inputs, outputs = (
+            [row for row in result.wire if row["dtype"].startswith("float")]
+            for result in (first, last)
         )
-        ops = {row["op"] for row in given}
+        ops = {row["op"] for row in inputs}
         rows[way] = {
             "rank 0 holds": (first.peak - first.mapped) / KB,
             "another holds": (last.peak - last.mapped) / KB,
-            "calls": f"{len(given)} {', '.join(ops)}" if ops else "none",
-            "rank 0 hands in": sum(row["bytes"] for row in given) / KB,
-            "another receives": sum(row["received"] for row in got) / KB,
+            "calls": f"{len(inputs)} {', '.join(ops)}" if ops else "none",
+            "rank 0 hands in": sum(row["bytes"] for row in inputs) / KB,
+            "another receives": sum(row["received"] for row in outputs) / KB,
         }
     return pd.DataFrame(rows).T.infer_objects().round(1).rename_axis("kB")
 
 
 @figures.house_style
-def bars(found: list[dict[str, FillResult]]) -> figures.Picture:
+def bars(results: list[dict[str, FillResult]]) -> figures.Picture:
     """What rank 0 and the last rank hold at the peak: shards, what is whole, a mapped file."""
     panels = {
         f"rank {rank}": pd.DataFrame(
             {
                 way: {
-                    "parameters": one.shards / KB,
-                    "unsharded": (one.peak - one.mapped - one.shards) / KB,
-                    "mapped file": one.mapped / KB,
+                    "parameters": result.shards / KB,
+                    "unsharded": (result.peak - result.mapped - result.shards) / KB,
+                    "mapped file": result.mapped / KB,
                 }
-                for way, one in found[rank].items()
+                for way, result in results[rank].items()
             }
         ).T
-        for rank in (0, len(found) - 1)
+        for rank in (0, len(results) - 1)
     }
     about = "What a rank holds while a model is filled from a file"
     return figures.bars(panels, "kB at the peak", about)

@@ -37,9 +37,9 @@ H100 = 989e12  # bf16 operations a second, dense: see planning/hardware.py
 
 
 class RunResult(NamedTuple):
-    """The loss and the gradient's norm of each step since `begun`, and the weights after them."""
+    """The loss and the gradient's norm of each step from `first_step` on, and the last weights."""
 
-    begun: int
+    first_step: int
     losses: list[float]
     norms: list[float]
     weights: dict[str, Tensor]
@@ -89,7 +89,9 @@ def plain_loop(settings: Settings) -> RunResult:
     settings = replace(settings, micro_batch=settings.batch, checkpointing="none")
     sharded, _ = program.build(settings, device)
     model, text = Decoder(settings).to(device), program.memory_map(settings.text)
-    model.load_state_dict({name: one.full_tensor() for name, one in sharded.named_parameters()})
+    model.load_state_dict(
+        {name: parameter.full_tensor() for name, parameter in sharded.named_parameters()}
+    )
     optimizer = torch.optim.AdamW(model.parameters(), betas=(0.9, 0.95), weight_decay=0.1)
     losses, norms = [], []
     for step in range(settings.steps):
@@ -101,7 +103,7 @@ def plain_loop(settings: Settings) -> RunResult:
         optimizer.param_groups[0]["lr"] = program.rate(step, settings)
         optimizer.step()
         losses.append(loss.item())
-    weights = {name: one.detach().cpu() for name, one in model.named_parameters()}
+    weights = {name: parameter.detach().cpu() for name, parameter in model.named_parameters()}
     cleanup()
     return RunResult(0, losses, norms, weights)
 
@@ -118,7 +120,7 @@ def differences(runs: dict[str, RunResult], expected: RunResult) -> pd.DataFrame
     rows = {}
     for name, run in runs.items():
         rows[name] = {
-            what: max(map(abs, map(float.__sub__, ours, theirs[run.begun :])))
+            what: max(map(abs, map(float.__sub__, ours, theirs[run.first_step :])))
             for what, ours, theirs in (
                 ("loss", run.losses, expected.losses),
                 ("gradient's norm", run.norms, expected.norms),
@@ -131,7 +133,7 @@ def differences(runs: dict[str, RunResult], expected: RunResult) -> pd.DataFrame
 def curves(runs: dict[str, RunResult]) -> figures.Picture:
     """The loss of each run against the step."""
     lines = {
-        name: pd.Series(run.losses, range(run.begun + 1, run.begun + len(run.losses) + 1))
+        name: pd.Series(run.losses, range(run.first_step + 1, run.first_step + len(run.losses) + 1))
         for name, run in runs.items()
     }
     table = pd.DataFrame(lines).rename_axis("step")
@@ -168,12 +170,12 @@ class SwitchMeasurement(NamedTuple):
 
 def switches(ranks: int = RANKS, settings: Settings = SMALL) -> dict[str, SwitchMeasurement]:
     """Rank 0 in a step with each of SWITCHES, all in one launch."""
-    return launch(measured_steps, settings, ranks=ranks, timeout=600)[0]
+    return launch(measure_steps, settings, ranks=ranks, timeout=600)[0]
 
 
-def measured_steps(settings: Settings) -> dict[str, SwitchMeasurement]:
+def measure_steps(settings: Settings) -> dict[str, SwitchMeasurement]:
     """A worker: two steps with each switch, the second of them measured on rank 0."""
-    device, found = program.join(), {}
+    device, measurements = program.join(), {}
     text = program.memory_map(settings.text)
     for name, changes in SWITCHES.items():
         ours = replace(settings, **changes)
@@ -190,9 +192,9 @@ def measured_steps(settings: Settings) -> dict[str, SwitchMeasurement]:
             (OPS.get(row["op"], row["op"]), row["dtype"], row["bytes"], row["received"])
             for row in rows
         ]
-        found[name] = SwitchMeasurement(ledger.held, calls)
+        measurements[name] = SwitchMeasurement(ledger.held, calls)
     cleanup()
-    return found
+    return measurements
 
 
 def by_block(model: Decoder, settings: Settings, device: torch.device) -> None:
@@ -200,44 +202,48 @@ def by_block(model: Decoder, settings: Settings, device: torch.device) -> None:
     shard_by_block(model, device)
 
 
-def memory_parts(measured: dict[str, SwitchMeasurement], parts: Sequence[str]) -> pd.DataFrame:
+def memory_parts(measurements: dict[str, SwitchMeasurement], parts: Sequence[str]) -> pd.DataFrame:
     """These parts of what rank 0 holds, in kB: a row for each switch."""
     rows = {
-        name: {part: getattr(one.held, part) / KB for part in parts}
-        for name, one in measured.items()
+        name: {part: getattr(measurement.held, part) / KB for part in parts}
+        for name, measurement in measurements.items()
     }
     return pd.DataFrame(rows).T
 
 
-def memory_table(measured: dict[str, SwitchMeasurement]) -> pd.DataFrame:
+def memory_table(measurements: dict[str, SwitchMeasurement]) -> pd.DataFrame:
     """What rank 0 holds, in kB: a row for each switch."""
-    table = memory_parts(measured, ("kept", "unsharded", "activations", "peak"))
-    kept = {"kept": "parameters, gradients, state"}
-    return table.rename(columns=kept).round().astype(int)
+    table = memory_parts(measurements, ("kept", "unsharded", "activations", "peak"))
+    names = {"kept": "parameters, gradients, state"}
+    return table.rename(columns=names).round().astype(int)
 
 
 @figures.house_style
-def bars(measured: dict[str, SwitchMeasurement]) -> figures.Picture:
+def bars(measurements: dict[str, SwitchMeasurement]) -> figures.Picture:
     """What rank 0 holds in a step, a bar for each switch, stacked by part."""
     table = memory_parts(
-        measured, ("parameters", "gradients", "optimizer", "unsharded", "activations")
+        measurements, ("parameters", "gradients", "optimizer", "unsharded", "activations")
     )
     table = table.rename(columns={"optimizer": "optimizer state"})
     return figures.bars(table, "kB on rank 0", "What rank 0 holds in a step", by="part")
 
 
-def calls_table(measured: dict[str, SwitchMeasurement], ranks: int = RANKS) -> pd.DataFrame:
+def calls_table(measurements: dict[str, SwitchMeasurement], ranks: int = RANKS) -> pd.DataFrame:
     """Rank 0's all-gathers and reduce-scatters of a step, and the kB that a ring sends for them."""
     rows = {}
-    for name, one in measured.items():
-        counts = Counter(op for op, *_ in one.calls)
-        types = {op: kind.removeprefix("torch.") for op, kind, *_ in one.calls}
-        sent = {
-            op: sum(max(given, got) for kind, _, given, got in one.calls if kind == op)
+    for name, measurement in measurements.items():
+        counts = Counter(op for op, *_ in measurement.calls)
+        types = {op: kind.removeprefix("torch.") for op, kind, *_ in measurement.calls}
+        ring_bytes = {
+            op: sum(
+                max(bytes_in, bytes_out)
+                for kind, _, bytes_in, bytes_out in measurement.calls
+                if kind == op
+            )
             for op in ("all_gather", "reduce_scatter")
         }
-        rows[name] = {f"{op}s": f"{counts[op]} {types[op]}" for op in sent} | {
-            "kB sent in a ring": round(sum(sent.values()) * (ranks - 1) / ranks / KB)
+        rows[name] = {f"{op}s": f"{counts[op]} {types[op]}" for op in ring_bytes} | {
+            "kB sent in a ring": round(sum(ring_bytes.values()) * (ranks - 1) / ranks / KB)
         }
     return pd.DataFrame(rows).T
 
@@ -245,7 +251,7 @@ def calls_table(measured: dict[str, SwitchMeasurement], ranks: int = RANKS) -> p
 # How fast is fast
 
 
-def counted_flops(settings: Settings) -> float:
+def count_flops(settings: Settings) -> float:
     """What PyTorch counts for forward and backward of a sequence, for each token.
 
     On `meta`, where nothing is computed; attention is no single operation there, so a selective
@@ -261,7 +267,7 @@ def counted_flops(settings: Settings) -> float:
 
 # MosaicML's LLM Foundry, scripts/train/benchmarking, H100 with FSDP and bf16, 2,048 tokens a
 # sequence: layers, width, GPUs, tokens a second on each GPU, MFU in percent.
-PUBLISHED = {
+FOUNDRY_RUNS = {
     "1B": (24, 2048, 8, 45455, 41.8),
     "7B": (32, 4096, 8, 10643, 46.4),
     "70B": (80, 8192, 64, 1039, 42.6),
@@ -269,17 +275,17 @@ PUBLISHED = {
 
 
 def foundry_settings(name: str, checkpointing: str = "none") -> Settings:
-    """A model of PUBLISHED; this program's has as many weights in matrix products."""
-    layers, width, *_ = PUBLISHED[name]
+    """A model of FOUNDRY_RUNS; this program's has as many weights in matrix products."""
+    layers, width, *_ = FOUNDRY_RUNS[name]
     return Settings(
         TEXT, 50368, layers, width, width // 128, length=2048, checkpointing=checkpointing
     )
 
 
-def published() -> pd.DataFrame:
+def published_mfu() -> pd.DataFrame:
     """Published runs on H100s, and the MFU that the program's own function finds for them."""
     rows = {}
-    for name, (_, _, gpus, rate, percent) in PUBLISHED.items():
+    for name, (_, _, gpus, rate, percent) in FOUNDRY_RUNS.items():
         settings = foundry_settings(name)
         with torch.device("meta"):
             operations = program.flops_per_token(Decoder(settings), settings)

@@ -39,12 +39,12 @@ class Moment(NamedTuple):
     gradients: tuple[str, ...]
     states: tuple[str, ...]
 
-    def held(self, kind: str) -> tuple[str, ...]:
+    def parts_of(self, kind: str) -> tuple[str, ...]:
         """What it holds of one of KINDS, a word for each block."""
         return dict(zip(KINDS, (self.weights, self.gradients, self.states), strict=True))[kind]
 
 
-def moments_of_a_step(width: int = 16, depth: int = 3) -> list[Moment]:
+def record_moments(width: int = 16, depth: int = 3) -> list[Moment]:
     """What this rank holds of each block, from before the step to after it.
 
     What is gathered for the whole step, outside the blocks, is not in it.
@@ -54,15 +54,15 @@ def moments_of_a_step(width: int = 16, depth: int = 3) -> list[Moment]:
     model = DigitsTransformer(width, depth).to(device)
     sharded = FullyShardedByHand(model, model.blocks)
     optimizer = torch.optim.AdamW(sharded.parameters(), lr=LEARNING_RATE)
-    notes = MomentRecorder(sharded, optimizer)
+    recorder = MomentRecorder(sharded, optimizer)
     mine = slice(dist.get_rank(), ROWS, dist.get_world_size())
     digits = DigitsDataset()
     images, labels = digits.images[mine].to(device), digits.labels[mine].to(device)
     forward_and_backward(sharded, images, labels, ROWS)
     optimizer.step()
-    notes.note("AdamW, on the shards", None)
+    recorder.note("AdamW, on the shards", None)
     cleanup()
-    return notes.moments
+    return recorder.moments
 
 
 class MomentRecorder:
@@ -85,11 +85,11 @@ class MomentRecorder:
                 prepend=True,  # before the hook that frees
             )
 
-    def note(self, doing: str, block: int | None) -> None:
+    def note(self, activity: str, block: int | None) -> None:
         """Add a moment: what is there now."""
         self.moments.append(
             Moment(
-                doing,
+                activity,
                 block,
                 tuple(FULL if unit.full else SHARD for unit in self.units),
                 tuple(self._gradient(index) for index in range(len(self.units))),
@@ -108,18 +108,18 @@ class MomentRecorder:
     def after(self, method: Callable, name: str, index: int) -> Callable:
         """The method, which then records a moment."""
 
-        def noted(*args):
+        def call_and_record(*args):
             result = method(*args)
             self.note(f"{name}, block {index + 1}", index)
             return result
 
-        return noted
+        return call_and_record
 
     def on_free(self, unit: Unit, index: int) -> Callable:
         """`free`, recorded: afterwards in forward, before in backward, with full gradients."""
         free = unit.free
 
-        def noted():
+        def call_and_record():
             if not unit.full:
                 return
             if not torch.is_grad_enabled():  # autograd is about to reduce
@@ -130,13 +130,13 @@ class MomentRecorder:
                 free()
                 self.note(f"free, block {index + 1}", index)
 
-        return noted
+        return call_and_record
 
     def on_reduce(self, unit: Unit, index: int) -> Callable:
         """`reduce_scatter`, recorded when this rank has only its shard of the gradient."""
         reduce = unit.reduce_scatter
 
-        def noted(gradients):
+        def call_and_record(gradients):
             shards = reduce(gradients)
             self.in_backward.discard(index)
             for shard, gradient in zip(unit.shards, shards, strict=True):
@@ -146,7 +146,7 @@ class MomentRecorder:
                 shard.grad = None
             return shards
 
-        return noted
+        return call_and_record
 
 
 @figures.house_style
@@ -183,17 +183,17 @@ def strip(of_ranks: Sequence[Sequence[Moment]]) -> figures.Picture:
 
 def _phases(moments: Sequence[Moment]) -> list[tuple[str, int, int]]:
     """Forward and backward, each with the numbers of its first and last moment."""
-    scattered = [
+    reduces = [
         n for n, moment in enumerate(moments) if moment.activity.startswith("reduce-scatter")
     ]
     forwards = [n for n, moment in enumerate(moments) if moment.activity.startswith("forward")]
     turn = forwards[-1] + 1  # the moment that frees the last block
-    return [("forward", 1, turn), ("backward", turn + 1, scattered[-1])]
+    return [("forward", 1, turn), ("backward", turn + 1, reduces[-1])]
 
 
 def _in_words(of_ranks: Sequence[Sequence[Moment]]) -> str:
     """The strip in words: at most how many blocks are unsharded, and in which order."""
-    full = [[b + 1 for b, held in enumerate(m.weights) if held == FULL] for m in of_ranks[0]]
+    full = [[b + 1 for b, part in enumerate(m.weights) if part == FULL] for m in of_ranks[0]]
     order: list[list[int]] = []
     for blocks in full:
         if blocks and (not order or order[-1] != blocks):
@@ -215,15 +215,15 @@ def frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> figures.Picture:
 
     moments = [moments[number] for moments in of_ranks]
     ranks, blocks = len(moments), len(moments[0].weights)
-    each = ranks * BOX
-    width = LEFT + blocks * (each + GAP)
+    block_width = ranks * BOX
+    width = LEFT + blocks * (block_width + GAP)
     lane = len(KINDS) * PITCH + 0.3
     height = TOP + ranks * lane + BOTTOM
     axes = figures.sheet(width, height)
     title = f"{number + 1} of {len(of_ranks[0])}: {moments[0].activity}"
     axes.text(0.1, 0.2, title, weight="bold", va="center")
     for block in range(blocks):
-        centre = LEFT + block * (each + GAP) + each / 2
+        centre = LEFT + block * (block_width + GAP) + block_width / 2
         bold = "bold" if block == moments[0].block else "normal"
         axes.text(centre, 0.48, f"block {block + 1}", ha="center", va="center", weight=bold)
     for rank, moment in enumerate(moments):
@@ -233,11 +233,11 @@ def frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> figures.Picture:
         for row, kind in enumerate(KINDS):
             y = top + row * PITCH
             axes.text(LEFT - 0.1, y + BAR / 2, kind, ha="right", va="center", size=8)
-            for block, held in enumerate(moment.held(kind)):
-                local = rank if kind == "gradient" and held == FULL else None
+            for block, part in enumerate(moment.parts_of(kind)):
+                local = rank if kind == "gradient" and part == FULL else None
                 for owner in range(ranks):
-                    x = LEFT + block * (each + GAP) + owner * BOX
-                    _box(axes, x, y, BOX * 0.94, BAR, owner, _has(held, owner, rank), local)
+                    x = LEFT + block * (block_width + GAP) + owner * BOX
+                    _box(axes, x, y, BOX * 0.94, BAR, owner, _has(part, owner, rank), local)
     words = [f"rank {rank} {_beyond_shards(moment)}" for rank, moment in enumerate(moments)]
     alt = f"Moment {number + 1}, {moments[0].activity}: {'; '.join(words)}."
     return figures.Picture(axes.figure, alt, width=520)
@@ -251,17 +251,17 @@ def slider(of_ranks: Sequence[Sequence[Moment]]) -> Stepper:
 
 def _beyond_shards(moment: Moment) -> str:
     words = [
-        f"the {held} {kind} of block {block + 1}"
+        f"the {part} {kind} of block {block + 1}"
         for kind in KINDS
-        for block, held in enumerate(moment.held(kind))
-        if held == FULL or (held == SHARD and kind == "gradient")
+        for block, part in enumerate(moment.parts_of(kind))
+        if part == FULL or (part == SHARD and kind == "gradient")
     ]
     words = [word.replace("the shard gradient", "its shard of the gradient") for word in words]
     return "has its shards" + (f" and {', '.join(words)}" if words else " alone")
 
 
-def _has(held: str, owner: int, rank: int) -> bool:
-    return held == FULL or (held == SHARD and owner == rank)
+def _has(part: str, owner: int, rank: int) -> bool:
+    return part == FULL or (part == SHARD and owner == rank)
 
 
 def _box(

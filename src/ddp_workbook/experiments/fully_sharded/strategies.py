@@ -84,10 +84,10 @@ class Strategy:
             if dist.get_backend() == FAKE:
                 return model
             ids = [device] if device.type == "cuda" else None
-            wrapped = DistributedDataParallel(model, device_ids=ids, **self.policies)
+            ddp = DistributedDataParallel(model, device_ids=ids, **self.policies)
             if self.precision == "bf16-reduce":
-                wrapped.register_comm_hook(None, bf16_compress)
-            return wrapped
+                ddp.register_comm_hook(None, bf16_compress)
+            return ddp
         mesh, policies = self.mesh(device), dict(self.policies)
         if self.precision != "fp32":
             policies["mp_policy"] = MixedPrecisionPolicy(*DTYPES[self.precision])
@@ -119,11 +119,11 @@ class Strategy:
                 warnings.simplefilter("ignore", DeprecationWarning)
                 from torch.distributed.optim import ZeroRedundancyOptimizer
 
-            sharded = {"optimizer_class": torch.optim.AdamW, "lr": LEARNING_RATE, "fused": True}
-            return ZeroRedundancyOptimizer(model.parameters(), **sharded)
+            options = {"optimizer_class": torch.optim.AdamW, "lr": LEARNING_RATE, "fused": True}
+            return ZeroRedundancyOptimizer(model.parameters(), **options)
         return torch.optim.AdamW(model.parameters(), lr=LEARNING_RATE, fused=True)
 
-    def predicted(self, units: Units, ranks: int, rank: int = 0) -> MemoryEstimate:
+    def predict_memory(self, units: Units, ranks: int, rank: int = 0) -> MemoryEstimate:
         """The bytes by formula, without activations."""
         if self.kind == "one process":
             return formulas.one_process(units)
@@ -148,10 +148,10 @@ class Strategy:
     @property
     def policy(self) -> Policy:
         """`fully_shard`'s policies as the formulas take them."""
-        reshard, given = self.policies.get("reshard_after_forward", True), DTYPES[self.precision]
+        reshard, dtypes = self.policies.get("reshard_after_forward", True), DTYPES[self.precision]
         if own := self.policies.get("mp_policy"):
-            given = own.param_dtype, own.reduce_dtype
-        return Policy(reshard, param_dtype=given[0], reduce_dtype=given[1], root_first=ROOT_FIRST)
+            dtypes = own.param_dtype, own.reduce_dtype
+        return Policy(reshard, param_dtype=dtypes[0], reduce_dtype=dtypes[1], root_first=ROOT_FIRST)
 
 
 def bf16_compress(state: None, bucket: dist.GradBucket) -> torch.futures.Future[Tensor]:
@@ -159,9 +159,9 @@ def bf16_compress(state: None, bucket: dist.GradBucket) -> torch.futures.Future[
 
     DDP refuses a hook of that name without NCCL (torch 2.13).
     """
-    sent = bucket.buffer().to(HALF).div_(dist.get_world_size())
-    future = dist.all_reduce(sent, async_op=True).get_future()
-    return future.then(lambda done: bucket.buffer().copy_(done.value()[0]))
+    buffer = bucket.buffer().to(HALF).div_(dist.get_world_size())
+    future = dist.all_reduce(buffer, async_op=True).get_future()
+    return future.then(lambda sum_future: bucket.buffer().copy_(sum_future.value()[0]))
 
 
 STRATEGIES = {
@@ -210,16 +210,16 @@ class StepMeasurement(NamedTuple):
     loss: float  # of the second step
 
 
-def measured_steps(
-    chosen: Sequence[Strategy],
+def measure_steps(
+    selection: Sequence[Strategy],
     width: int,
     depth: int,
     dtype: torch.dtype = FP32,
-    held: bool = True,
+    measure_memory: bool = True,
 ) -> dict[str, StepMeasurement]:
     """A worker: train some steps in each of these ways, and measure the last.
 
-    Without `held` only what it sends, which is quicker.
+    Without `measure_memory` only what it sends, which is quicker.
     """
     device = setup()
     digits = DigitsDataset()
@@ -227,27 +227,31 @@ def measured_steps(
     # A clone: of a view the ledger would count all the digits.
     images = digits.images[mine].clone().to(device, dtype)
     labels = digits.labels[mine].clone().to(device)
-    found = {}
-    for strategy in chosen:
+    measurements = {}
+    for strategy in selection:
         torch.manual_seed(SEED)
         model = DigitsTransformer(width, depth).to(device, dtype)
-        found[strategy.name] = measure_step(strategy, model, images, labels, held)
+        measurements[strategy.name] = measure_step(strategy, model, images, labels, measure_memory)
     cleanup()
-    return found
+    return measurements
 
 
 def measure_step(
-    strategy: Strategy, model: DigitsTransformer, images: Tensor, labels: Tensor, held: bool
+    strategy: Strategy,
+    model: DigitsTransformer,
+    images: Tensor,
+    labels: Tensor,
+    measure_memory: bool,
 ) -> StepMeasurement:
     """What this rank holds and sends in a step that is like all later ones."""
-    wrapped = strategy.wrap(model, images.device)
-    optimizer = strategy.optimizer(wrapped)
+    wrapper = strategy.wrap(model, images.device)
+    optimizer = strategy.optimizer(wrapper)
     losses = []
 
     def step() -> None:
         optimizer.zero_grad()
         with torch.autocast(images.device.type, torch.bfloat16, enabled=strategy.autocast):
-            loss = F.cross_entropy(wrapped(images), labels)
+            loss = F.cross_entropy(wrapper(images), labels)
         loss.backward()
         optimizer.step()
         losses.append(loss.item())
@@ -255,7 +259,7 @@ def measure_step(
     step()  # AdamW makes its state
     step()  # DDP makes its final buckets
     rows: list[dict] = []
-    ledger = MemoryLedger(wrapped, optimizer) if held else None
+    ledger = MemoryLedger(wrapper, optimizer) if measure_memory else None
     with Recorder(rows), ledger or nullcontext():
         step()
     timeline = ledger.timeline if ledger else []

@@ -23,7 +23,7 @@ import ddp_workbook
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, accuracy, batches
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.chapters.make_it_fast import Step
-from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.collectives.message_times import time_steps
 from ddp_workbook.experiments.make_it_fast.ladder import (
     ALONE,
     RANKS,
@@ -43,13 +43,13 @@ Register = Callable[[DistributedDataParallel], None]
 # What the page shows
 
 
-def with_error_feedback(gradient: Tensor, kept: Tensor, compress: Callable) -> Tensor:
-    """The mean over the ranks of what `compress` lets through; `kept` holds the rest for later."""
-    kept += gradient  # what earlier steps have not sent comes along
-    sent = compress(kept)
-    kept -= sent  # each rank keeps its own remainder
-    dist.all_reduce(sent)
-    return sent / dist.get_world_size()
+def with_error_feedback(gradient: Tensor, remainder: Tensor, compress: Callable) -> Tensor:
+    """The mean over the ranks of what `compress` lets through; `remainder` keeps the rest."""
+    remainder += gradient  # what earlier steps have not sent comes along
+    message = compress(remainder)
+    remainder -= message  # each rank keeps its own remainder
+    dist.all_reduce(message)
+    return message / dist.get_world_size()
 
 
 def half_as_bfloat16(group, bucket):
@@ -96,15 +96,17 @@ HOOKS[LATE] = partial(register_powersgd, use_error_feedback=False, start_powerSG
 
 def ddp_with_hook(name: str, model: nn.Module) -> DistributedDataParallel:
     """The model in DDP with this hook, in buckets of 1 MiB unless it is PowerSGD."""
-    found = DistributedDataParallel(model, bucket_cap_mb=1000 if FEEDBACK in name else 1)
-    HOOKS[name](found)
-    return found
+    ddp = DistributedDataParallel(model, bucket_cap_mb=1000 if FEEDBACK in name else 1)
+    HOOKS[name](ddp)
+    return ddp
 
 
 # Loss against bytes
 
 EPOCHS, BATCH_SIZE, WIDTH, DEPTH = 4, 64, 256, 2  # 116 steps, 340 kB of gradients
-COUNTED_ON = "NVLink 4"  # calls are counted where a network is ordered; this one delays nobody
+COUNTING_NETWORK = (
+    "NVLink 4"  # calls are counted where a network is ordered; this one delays nobody
+)
 
 
 class Run(NamedTuple):
@@ -118,12 +120,12 @@ class Run(NamedTuple):
 def trainings(names: list[str] | None = None) -> pd.DataFrame:
     """Train the digits with each hook, from the same weights on the same batches."""
     names = names or [name for name in HOOKS if name != BUILT_IN]
-    found = launch(train_each, names, ranks=RANKS, network=COUNTED_ON, timeout=300)[0]
-    table = pd.DataFrame.from_dict(found, orient="index", columns=Run._fields)
+    runs = launch(train_with_hooks, names, ranks=RANKS, network=COUNTING_NETWORK, timeout=300)[0]
+    table = pd.DataFrame.from_dict(runs, orient="index", columns=Run._fields)
     return table.rename_axis("hook")
 
 
-def train_each(names: list[str]) -> dict[str, Run]:
+def train_with_hooks(names: list[str]) -> dict[str, Run]:
     """In a rank: a training for each name."""
     device = setup()
     return {name: train(name, device) for name in names}
@@ -137,7 +139,7 @@ def train(name: str, device: torch.device, rate: float = 0.05) -> Run:
     model = DigitsMLP(WIDTH, DEPTH).to(device)
     ddp = ddp_with_hook(name, model)
     optimizer = torch.optim.SGD(model.parameters(), lr=rate, momentum=0.9)
-    noted, steps = record_completed_calls(), 0
+    calls, steps = record_completed_calls(), 0
     for epoch in range(EPOCHS):
         for images, labels in batches(digits, BATCH_SIZE, epoch):
             optimizer.zero_grad()
@@ -145,7 +147,7 @@ def train(name: str, device: torch.device, rate: float = 0.05) -> Run:
             F.cross_entropy(scores, labels[mine].to(device)).backward()
             optimizer.step()
             steps += 1
-    size = sum(call.size for call in noted) / steps
+    size = sum(call.size for call in calls) / steps
     with torch.no_grad():
         scores = model(digits.images.to(device))
         loss = F.cross_entropy(scores, digits.labels.to(device)).item()
@@ -156,7 +158,7 @@ def train(name: str, device: torch.device, rate: float = 0.05) -> Run:
 def loss_against_bytes(table: pd.DataFrame) -> figures.Picture:
     """The loss at the end, by kB a step: of whole gradients, and of PowerSGD."""
     lines = {"every number": [FLOAT16, NONE]} | {
-        one: [f"{one} rank {power}" for power in POWERS] for one in (FEEDBACK, WITHOUT)
+        family: [f"{family} rank {power}" for power in POWERS] for family in (FEEDBACK, WITHOUT)
     }
     columns = {
         line: pd.Series(
@@ -217,23 +219,27 @@ def error_feedback_sums(gradient: float, unit: float) -> dict[str, list[float]]:
     def rounded(number: Tensor) -> Tensor:
         return unit * torch.round(number / unit)
 
-    kept = {True: torch.zeros(1), False: torch.zeros(1)}
-    applied = {True: [0.0], False: [0.0]}
+    remainders = {True: torch.zeros(1), False: torch.zeros(1)}
+    sums_by_feedback = {True: [0.0], False: [0.0]}
     for _ in range(STEPS):
-        for feedback, sums in applied.items():
+        for feedback, sums in sums_by_feedback.items():
             if not feedback:
-                kept[feedback].zero_()
-            step = with_error_feedback(own, kept[feedback], rounded)
+                remainders[feedback].zero_()
+            step = with_error_feedback(own, remainders[feedback], rounded)
             sums.append(sums[-1] + step.item())
     dist.all_reduce(own)
     true = [step * own.item() / dist.get_world_size() for step in range(STEPS + 1)]
-    return {"true": true, "with feedback": applied[True], "without": applied[False]}
+    return {
+        "true": true,
+        "with feedback": sums_by_feedback[True],
+        "without": sums_by_feedback[False],
+    }
 
 
 @figures.house_style
-def remainder_plot(found: list[dict], unit: float, **_: object) -> figures.Picture:
+def remainder_plot(of_ranks: list[dict], unit: float, **_: object) -> figures.Picture:
     """The sums of the steps: true, with the remainder carried, and with the remainder dropped."""
-    table = pd.DataFrame(found[0]).rename_axis("steps made")
+    table = pd.DataFrame(of_ranks[0]).rename_axis("steps made")
     about = f"What the steps add up to, sent in multiples of {unit:g}"
     picture = figures.lines(table, "sum of the averaged gradients", about)
     picture.axes.set_title(about, loc="left")
@@ -245,27 +251,27 @@ def remainder_plot(found: list[dict], unit: float, **_: object) -> figures.Pictu
 
 LAYERS, UNITS, ROWS, ROUNDS = 8, 256, 256, 4  # 2 MB of gradients
 LINKS = ("100 Mbit/s, 0.5 ms", "300 Mbit/s, 0.5 ms", "1 Gbit/s, 0.5 ms", "Ethernet 10G")
-PLAYED = (FLOAT16, BFLOAT16, *(f"{FEEDBACK} rank {power}" for power in POWERS))
+PLAY_HOOKS = (FLOAT16, BFLOAT16, *(f"{FEEDBACK} rank {power}" for power in POWERS))
 
 
 def play_hook() -> ddp_workbook.Play:
     """A hook beside none, and beside no communication, on a network."""
     return ddp_workbook.play(
-        one_hook,
-        lambda found, **chosen: steps_plot(table_of(found), chosen["network"]),
+        time_hook,
+        lambda of_ranks, **controls: steps_plot(table_of(of_ranks), controls["network"]),
         ranks=RANKS,
         stills=[
             {"hook": FLOAT16},
-            {"hook": PLAYED[2]},
+            {"hook": PLAY_HOOKS[2]},
             {"hook": FLOAT16, "network": LINKS[-1]},
-            {"hook": PLAYED[2], "network": LINKS[-1]},
+            {"hook": PLAY_HOOKS[2], "network": LINKS[-1]},
         ],
-        hook=ddp_workbook.slider("hook", PLAYED, FLOAT16),
+        hook=ddp_workbook.slider("hook", PLAY_HOOKS, FLOAT16),
         network=ddp_workbook.slider("network", LINKS, LINKS[0]),
     )
 
 
-def one_hook(hook: str) -> dict[str, list[float]]:
+def time_hook(hook: str) -> dict[str, list[float]]:
     """A worker: the seconds of a step with this hook, with none, and without communication."""
     return seconds_of([NONE, hook])
 
@@ -274,16 +280,16 @@ def seconds_of(names: list[str], rounds: int = ROUNDS) -> dict[str, list[float]]
     """In a rank: for each hook, and for no communication, the seconds of each round."""
     step_of = steps_on_digits(UNITS, LAYERS)
 
-    def hooked(model: nn.Module, name: str) -> Step:
+    def make_step(model: nn.Module, name: str) -> Step:
         return partial(forward_and_backward, ddp_with_hook(name, model))
 
-    steps = {name: step_of(partial(hooked, name=name), ROWS) for name in names}
-    return timed({ALONE: step_of(silent, ROWS)} | steps, rounds)
+    steps = {name: step_of(partial(make_step, name=name), ROWS) for name in names}
+    return time_steps({ALONE: step_of(silent, ROWS)} | steps, rounds)
 
 
 def measure(rounds: int = 12) -> pd.DataFrame:
     """Milliseconds of a step within this machine, where a hook has no network to save."""
-    return table_of(launch(seconds_of, [NONE, BUILT_IN, *PLAYED], rounds, ranks=RANKS))
+    return table_of(launch(seconds_of, [NONE, BUILT_IN, *PLAY_HOOKS], rounds, ranks=RANKS))
 
 
 def steps_plot(table: pd.DataFrame, network: str | None = None) -> figures.Picture:
@@ -326,8 +332,8 @@ def with_group(hook: str, module: str = "default_hooks") -> Register:
     def register(model: DistributedDataParallel) -> None:
         from importlib import import_module
 
-        found = import_module(f"torch.distributed.algorithms.ddp_comm_hooks.{module}")
-        model.register_comm_hook(dist.group.WORLD, getattr(found, hook))
+        hooks_module = import_module(f"torch.distributed.algorithms.ddp_comm_hooks.{module}")
+        model.register_comm_hook(dist.group.WORLD, getattr(hooks_module, hook))
 
     return register
 

@@ -15,7 +15,7 @@ import ddp_workbook
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.make_it_fast import RUNGS, Step, after_backward, ddp
-from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.collectives.message_times import time_steps
 from manyranks import figures
 from manyranks.launcher.launch import launch
 from manyranks.network.links import network as parse_network
@@ -47,8 +47,8 @@ def measure(network: str | None = NETWORK, rounds: int = ROUNDS) -> pd.DataFrame
 
     Those of the fastest round, in which a step takes as long as on its slower rank.
     """
-    found = launch(seconds_of, [*NAMES], rounds, ranks=RANKS, network=network, timeout=300)
-    return table_of(found)
+    of_ranks = launch(seconds_of, [*NAMES], rounds, ranks=RANKS, network=network, timeout=300)
+    return table_of(of_ranks)
 
 
 def seconds_of(names: list[str], rounds: int) -> dict[str, list[float]]:
@@ -58,9 +58,12 @@ def seconds_of(names: list[str], rounds: int) -> dict[str, list[float]]:
     for name in names:
         way, times = NAMES[name]
         steps[name] = step_of(WAYS[way], times * ROWS)
-    of_one = {ALONE: 1} | {name: NAMES[name][1] for name in names}
-    found = timed(steps, rounds)
-    return {name: [one / of_one[name] for one in times] for name, times in found.items()}
+    multiples = {ALONE: 1} | {name: NAMES[name][1] for name in names}
+    times_by_rung = time_steps(steps, rounds)
+    return {
+        name: [seconds / multiples[name] for seconds in times]
+        for name, times in times_by_rung.items()
+    }
 
 
 def steps_on_digits(width: int, depth: int) -> Callable[[Way, int], Callable[[], object]]:
@@ -83,7 +86,7 @@ def table_of(of_ranks: list[dict[str, list[float]]], alone: str = ALONE) -> pd.D
     Of each way the fastest round, in which it takes as long as on its slowest rank.
     """
     fastest = {
-        name: 1e3 * min(map(max, zip(*(one[name] for one in of_ranks), strict=True)))
+        name: 1e3 * min(map(max, zip(*(times[name] for times in of_ranks), strict=True)))
         for name in of_ranks[0]
     }
     compute = pd.Series(fastest).clip(upper=fastest[alone])
@@ -108,7 +111,7 @@ def up_to(table: pd.DataFrame, name: str) -> figures.Picture:
 
 def all_reduce_ms(network: str = NETWORK) -> float:
     """Milliseconds that one all-reduce of all gradients takes on this network."""
-    size = sum(one.nbytes for one in DigitsMLP(WIDTH, DEPTH).parameters())
+    size = sum(parameter.nbytes for parameter in DigitsMLP(WIDTH, DEPTH).parameters())
     return 1e3 * parse_network(network).seconds("all_reduce", size, [*range(RANKS)], RANKS)
 
 
@@ -116,8 +119,8 @@ def play_ladder() -> ddp_workbook.Play:
     """One rung beside no communication, on a network."""
     links = ("100 Mbit/s, 0.5 ms", "300 Mbit/s, 0.5 ms", NETWORK, "1 Gbit/s, 5 ms", "Ethernet 10G")
     return ddp_workbook.play(
-        one_rung,
-        lambda found, **chosen: rungs_plot(table_of(found), chosen["network"]),
+        time_rung,
+        lambda of_ranks, **controls: rungs_plot(table_of(of_ranks), controls["network"]),
         ranks=RANKS,
         stills=[
             {"rung": "one all-reduce a parameter"},
@@ -130,6 +133,6 @@ def play_ladder() -> ddp_workbook.Play:
     )
 
 
-def one_rung(rung: str) -> dict[str, list[float]]:
+def time_rung(rung: str) -> dict[str, list[float]]:
     """A worker: the seconds of this rung, and of no communication."""
     return seconds_of([rung], 3)

@@ -35,7 +35,7 @@ class OuterOptimizer:
 
     def __init__(self, model: nn.Module, rate: float = 1.0, momentum: float = 0.0) -> None:
         self.own = [*model.parameters()]
-        self.shared = [one.detach().clone() for one in self.own]
+        self.shared = [parameter.detach().clone() for parameter in self.own]
         self.optimizer = torch.optim.SGD(self.shared, rate, momentum, nesterov=momentum > 0)
 
     @torch.no_grad()
@@ -54,9 +54,9 @@ def own_rows(data: str, digits: DigitsDataset) -> tuple[Tensor, Tensor]:
     mine = slice(dist.get_rank(), None, dist.get_world_size())
     if data == SORTED:
         order = digits.labels.argsort(stable=True)
-        kept = order.chunk(dist.get_world_size())[dist.get_rank()]
-        kept = kept[torch.randperm(len(kept), generator=torch.Generator().manual_seed(0))]
-        return digits.images[kept], digits.labels[kept]
+        indices = order.chunk(dist.get_world_size())[dist.get_rank()]
+        indices = indices[torch.randperm(len(indices), generator=torch.Generator().manual_seed(0))]
+        return digits.images[indices], digits.labels[indices]
     return digits.images[mine], digits.labels[mine]
 
 
@@ -80,7 +80,7 @@ def train(
         of_torch = PeriodicModelAverager(every, warmup_steps=every - 1)
     seconds, log = 0.0, []
     for number in range(1, STEPS + 1):
-        begun = time.perf_counter()
+        start = time.perf_counter()
         rows = torch.arange(ROWS) + (number - 1) * ROWS
         inner.zero_grad()
         F.cross_entropy(model(images[rows % len(images)]), labels[rows % len(labels)]).backward()
@@ -89,7 +89,7 @@ def train(
             of_torch.average_parameters(model.parameters())
         elif number % every == 0:
             outer.step()
-        seconds += time.perf_counter() - begun
+        seconds += time.perf_counter() - start
         if dist.get_rank() == 0 and number % max(every, FIRST_LOGGED_STEP) == 0:
             with torch.no_grad():
                 loss = F.cross_entropy(model(digits.images.to(device)), digits.labels.to(device))
@@ -160,8 +160,10 @@ def both_plot(
     table: pd.DataFrame, every: int, data: str, *_: object, **__: object
 ) -> figures.Picture:
     """The two losses, and what each training has on the wire."""
-    sent = sync_seconds()
-    about = f"{data.capitalize()}; on the wire {STEPS * sent:.1f} and {STEPS // every * sent:.1f} s"
+    sync_s = sync_seconds()
+    about = (
+        f"{data.capitalize()}; on the wire {STEPS * sync_s:.1f} and {STEPS // every * sync_s:.1f} s"
+    )
     picture = figures.lines(table, "loss on all data", about, log="y")
     picture.axes.set_title(f"{about} at {NETWORK.partition(',')[0]}", loc="left")
     return picture
@@ -169,7 +171,7 @@ def both_plot(
 
 def sync_seconds(network: str = NETWORK) -> float:
     """Seconds that one meeting takes on the network."""
-    size = sum(one.nbytes for one in DigitsMLP(WIDTH, DEPTH).parameters())
+    size = sum(parameter.nbytes for parameter in DigitsMLP(WIDTH, DEPTH).parameters())
     return parse_network(network).seconds("all_reduce", size, [*range(RANKS)], RANKS)
 
 

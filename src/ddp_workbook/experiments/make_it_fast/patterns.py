@@ -103,8 +103,10 @@ PATTERNS = (
 
 def pattern_timeline(pattern: int) -> ddp_workbook.Timeline:
     """The timeline of pattern 1 to 8."""
-    one = PATTERNS[pattern - 1]
-    return ddp_workbook.timeline(train, ranks=2, steps=STEPS, network=one.network, **one.arguments)
+    spec = PATTERNS[pattern - 1]
+    return ddp_workbook.timeline(
+        train, ranks=2, steps=STEPS, network=spec.network, **spec.arguments
+    )
 
 
 def unlabelled_plot(pattern: int) -> figures.Picture:
@@ -112,40 +114,40 @@ def unlabelled_plot(pattern: int) -> figures.Picture:
     return pattern_timeline(pattern).lanes(*PATTERNS[pattern - 1].steps)
 
 
-def pattern_plot(found: ddp_workbook.Timeline, pattern: int) -> figures.Picture:
+def pattern_plot(timeline: ddp_workbook.Timeline, pattern: int) -> figures.Picture:
     """Its picture, with its name and the sentence of its timeline."""
-    one = PATTERNS[pattern - 1]
-    picture = found.lanes(*one.steps)
-    said = summary(found)
-    picture.axes.set_title(f"{pattern}. {one.name}\n{said}", loc="left", size=10)
-    picture.alt += f" {pattern}. {one.name}: {said}"
+    spec = PATTERNS[pattern - 1]
+    picture = timeline.lanes(*spec.steps)
+    sentence = summary(timeline)
+    picture.axes.set_title(f"{pattern}. {spec.name}\n{sentence}", loc="left", size=10)
+    picture.alt += f" {pattern}. {spec.name}: {sentence}"
     return picture
 
 
-def summary(found: ddp_workbook.Timeline) -> str:
+def summary(timeline: ddp_workbook.Timeline) -> str:
     """The timeline's own, and the share of loading if that is much."""
-    mean = found.parts.mean(numeric_only=True)
+    mean = timeline.parts.mean(numeric_only=True)
     share = mean["loading"] / mean["seconds"]
     loading = f"{share:.0%} is loading; " if share > 0.1 else ""
-    return loading + found.describe()
+    return loading + timeline.describe()
 
 
-def rows(found: ddp_workbook.Timeline) -> pd.DataFrame:
+def rows(timeline: ddp_workbook.Timeline) -> pd.DataFrame:
     """The rows that Perfetto shows for rank 0: what they are called, and what is in them most."""
-    spans = [event for event in found.traces[0].events if event.get("ph") == "X"]
+    spans = [event for event in timeline.traces[0].events if event.get("ph") == "X"]
     names = {
         event["tid"]: event["args"]["name"]
-        for event in found.traces[0].events
+        for event in timeline.traces[0].events
         if event.get("name") == "thread_name"
     }
     of_rows: dict[object, Counter[str]] = {}
     for event in spans:
         of_rows.setdefault(event["tid"], Counter())[event["name"]] += 1
-    listed = [
+    table_rows = [
         (names.get(row, row), count.total(), ", ".join(name for name, _ in count.most_common(3)))
         for row, count in sorted(of_rows.items(), key=lambda row: -row[1].total())
     ]
-    return pd.DataFrame(listed, columns=["row", "spans", "most of them"])
+    return pd.DataFrame(table_rows, columns=["row", "spans", "most of them"])
 
 
 def play_pattern() -> ddp_workbook.Play:

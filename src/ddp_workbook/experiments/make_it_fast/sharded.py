@@ -16,7 +16,7 @@ import ddp_workbook
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import forward_and_backward, setup
 from ddp_workbook.chapters.make_it_fast import Step, ddp
-from ddp_workbook.experiments.collectives.message_times import timed
+from ddp_workbook.experiments.collectives.message_times import time_steps
 from ddp_workbook.experiments.make_it_fast.ladder import (
     ALONE,
     RANKS,
@@ -42,7 +42,7 @@ HSDP_WIDTH, FEWER = 256, 128  # width and rows of a rank, where four ranks share
 INTER_NODE_SPEEDS = ("300 Mbit/s", "1 Gbit/s", "3 Gbit/s", "10 Gbit/s")
 
 
-def sharded(
+def shard_layers(
     model: nn.Module,
     mesh: DeviceMesh,
     *,
@@ -51,7 +51,7 @@ def sharded(
     reshard_after_forward: bool = True,
 ) -> nn.Module:
     """Shard each layer by itself, then the rest; `prefetch` is a number of layers."""
-    layers = [one for one in model.modules() if isinstance(one, nn.Linear)]
+    layers = [module for module in model.modules() if isinstance(module, nn.Linear)]
     for module in (*layers, model):
         fully_shard(module, mesh=mesh, reshard_after_forward=reshard_after_forward)
     model._set_unshard_async_op(background)
@@ -80,13 +80,13 @@ def fsdp(model: nn.Module, shape: tuple[int, ...] | None = None, **way: Any) -> 
     device = next(model.parameters()).device.type
     names = ("replicate", "shard")[-len(shape or (1,)) :]
     mesh = init_device_mesh(device, shape or (dist.get_world_size(),), mesh_dim_names=names)
-    return partial(forward_and_backward, sharded(model, mesh, **way))
+    return partial(forward_and_backward, shard_layers(model, mesh, **way))
 
 
 def seconds_of(ways: dict[str, Way], width: int, rows: int, rounds: int) -> dict[str, list[float]]:
     """In a rank: the seconds of each way's step in each round, and those without communication."""
     step_of, silently = steps_on_digits(width, DEPTH), {ALONE: silent}
-    return timed({name: step_of(way, rows) for name, way in (silently | ways).items()}, rounds)
+    return time_steps({name: step_of(way, rows) for name, way in (silently | ways).items()}, rounds)
 
 
 # One step, looked at
@@ -113,12 +113,13 @@ def steps(way: str = next(iter(WAYS)), network: str = NETWORK) -> ddp_workbook.T
 
 def play_step() -> ddp_workbook.Play:
     """One step of a way, on a network."""
-    first, *others = WAYS
+    first, *other_ways = WAYS
     return ddp_workbook.play(
         steps,
         step_plot,
         ranks=None,
-        stills=[{"way": way} for way in others] + [{"network": LINKS[0]}, {"network": LINKS[3]}],
+        stills=[{"way": way} for way in other_ways]
+        + [{"network": LINKS[0]}, {"network": LINKS[3]}],
         way=ddp_workbook.slider("collectives", WAYS, first),
         network=ddp_workbook.slider("network", LINKS, NETWORK),
     )
@@ -130,8 +131,10 @@ def play_step() -> ddp_workbook.Play:
 def measure(network: str | None = NETWORK, rounds: int = ROUNDS) -> pd.DataFrame:
     """Milliseconds of a step: a row a way. Columns: compute, and exposed beyond it."""
     ways: dict[str, Way] = {DDP: ddp} | {name: partial(fsdp, **way) for name, way in WAYS.items()}
-    found = launch(seconds_of, ways, WIDTH, ROWS, rounds, ranks=RANKS, network=network, timeout=300)
-    return table_of(found, ALONE)
+    of_ranks = launch(
+        seconds_of, ways, WIDTH, ROWS, rounds, ranks=RANKS, network=network, timeout=300
+    )
+    return table_of(of_ranks, ALONE)
 
 
 def up_to(table: pd.DataFrame, way: str) -> figures.Picture:
@@ -141,13 +144,13 @@ def up_to(table: pd.DataFrame, way: str) -> figures.Picture:
 
 def communication_table(network: str = NETWORK) -> pd.DataFrame:
     """What a step has on the wire, if nothing is hidden: calls, MB sent by a rank, and ms."""
-    sizes = [4 * sum(one.numel() for one in layer.parameters()) for layer in linears()]
+    sizes = [4 * sum(parameter.numel() for parameter in layer.parameters()) for layer in linears()]
 
     def row(op: str) -> dict[str, float]:
-        sent = BYTES_FACTORS[op](RANKS) * sum(sizes) / 1e6
+        megabytes = BYTES_FACTORS[op](RANKS) * sum(sizes) / 1e6
         link = parse_network(network)
-        taken = sum(link.seconds(op, size, [*range(RANKS)], RANKS) for size in sizes)
-        return {"calls": len(sizes), "MB sent": round(sent, 1), "ms": round(1e3 * taken)}
+        seconds = sum(link.seconds(op, size, [*range(RANKS)], RANKS) for size in sizes)
+        return {"calls": len(sizes), "MB sent": round(megabytes, 1), "ms": round(1e3 * seconds)}
 
     calls = {
         "FSDP, all-gather in forward": "all_gather",
@@ -160,7 +163,7 @@ def communication_table(network: str = NETWORK) -> pd.DataFrame:
 
 def linears() -> list[nn.Linear]:
     """The layers of the model."""
-    return [one for one in DigitsMLP(WIDTH, DEPTH).modules() if isinstance(one, nn.Linear)]
+    return [module for module in DigitsMLP(WIDTH, DEPTH).modules() if isinstance(module, nn.Linear)]
 
 
 # Two networks
@@ -169,7 +172,7 @@ def linears() -> list[nn.Linear]:
 def play_two_networks() -> ddp_workbook.Play:
     """DDP, FSDP and HSDP on two nodes, with a slider for the network between them."""
     return ddp_workbook.play(
-        on_two_networks,
+        time_strategies,
         strategies_plot,
         ranks=NODES * IN_NODE,
         stills=[{"network": two_node_network(speed)} for speed in INTER_NODE_SPEEDS[1:]],
@@ -186,7 +189,7 @@ def two_node_network(speed: str) -> str:
     return f"{speed}, 0.1 ms; {NODES} nodes; inside NVLink 4"
 
 
-def on_two_networks() -> dict[str, list[float]]:
+def time_strategies() -> dict[str, list[float]]:
     """A worker: seconds of a step of each of STRATEGIES."""
     ahead = WAYS["and one ahead"]
     ways: dict[str, Way] = {
@@ -196,6 +199,6 @@ def on_two_networks() -> dict[str, list[float]]:
     return seconds_of(ways, HSDP_WIDTH, FEWER, rounds=1)
 
 
-def strategies_plot(found: list[dict], network: str, **_: object) -> figures.Picture:
+def strategies_plot(of_ranks: list[dict], network: str, **_: object) -> figures.Picture:
     """A bar a strategy."""
-    return rungs_plot(table_of(found, ALONE).drop(index=ALONE), network, rows=FEWER)
+    return rungs_plot(table_of(of_ranks, ALONE).drop(index=ALONE), network, rows=FEWER)

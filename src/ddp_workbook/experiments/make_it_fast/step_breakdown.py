@@ -42,12 +42,12 @@ def play_step() -> ddp_workbook.Play:
     )
 
 
-def step_plot(found: ddp_workbook.Timeline, **_: object) -> figures.Picture:
+def step_plot(timeline: ddp_workbook.Timeline, **_: object) -> figures.Picture:
     """What each rank did in the last step that was looked at, with the sentence that matters."""
-    picture = found.lanes(int(found.parts["step"].max()))
-    lines = found.describe().replace("; ", ";\n")
+    picture = timeline.lanes(int(timeline.parts["step"].max()))
+    lines = timeline.describe().replace("; ", ";\n")
     picture.figure.axes[0].set_title(lines, loc="left", size=11)
-    picture.alt += f" {found.describe()}"
+    picture.alt += f" {timeline.describe()}"
     return picture
 
 

@@ -113,17 +113,17 @@ class Timer:
         `parts` are those to time, all of them if none is given. A first round warms up. After
         `budget` seconds no other round begins.
         """
-        found, end, more = [], time.perf_counter() + budget, torch.ones(1)
+        timings, end, more = [], time.perf_counter() + budget, torch.ones(1)
         for number in range(rounds + 1):
             for part, amount, run in self.runs():
                 if not parts or part in parts:
-                    found.append(Timing(part, amount, number, *timed(run)))
+                    timings.append(Timing(part, amount, number, *time_run(run)))
             more[0] = number == 0 or time.perf_counter() < end
             dist.broadcast(more, src=0)  # all ranks stop in the same round
             if not more:
                 break
         dist.barrier()
-        return [timing for timing in found if timing.round > 0]
+        return [timing for timing in timings if timing.round > 0]
 
     def runs(self) -> Iterable[tuple[str, int, Callable[[], object]]]:
         """What is timed: part, amount, and the function that does it."""
@@ -149,13 +149,13 @@ class Timer:
         self.optimizer.zero_grad(set_to_none=False)
 
 
-def timed(run: Callable[[], object]) -> tuple[float, float, float]:
+def time_run(run: Callable[[], object]) -> tuple[float, float, float]:
     """When it began, its seconds, and the share of them that this thread waited for a core."""
     dist.barrier()  # else a rank that starts early would count the time it waits
-    waited, begun = core_wait_seconds(), time.perf_counter()
+    wait_before, start = core_wait_seconds(), time.perf_counter()
     run()
-    seconds = time.perf_counter() - begun
-    return begun, seconds, (core_wait_seconds() - waited) / seconds
+    seconds = time.perf_counter() - start
+    return start, seconds, (core_wait_seconds() - wait_before) / seconds
 
 
 def core_wait_seconds() -> float:
@@ -200,7 +200,7 @@ def slowest_ranks(of_ranks: Sequence[Sequence[Timing]]) -> pd.DataFrame:
     Seconds from the first rank's begin to the last one's end: where ranks share a core, some begin
     late. `waited` is the largest share.
     """
-    frame = pd.concat([pd.DataFrame(one, columns=Timing._fields) for one in of_ranks])
+    frame = pd.concat([pd.DataFrame(timings, columns=Timing._fields) for timings in of_ranks])
     frame["end"] = frame["begun"] + frame["seconds"]
     together = frame.groupby(["part", "amount", "round"], sort=False, as_index=False)
     table = together.agg(begun=("begun", "min"), end=("end", "max"), waited=("waited", "max"))
@@ -230,30 +230,30 @@ class FittedModel(NamedTuple):
 
 
 def fit(
-    measured: pd.DataFrame,
+    measurements: pd.DataFrame,
     work: Workload = Workload(),  # noqa: B008  a NamedTuple cannot change
     cores: int | None = None,
 ) -> FittedModel:
     """Fit compute, alpha and beta to `measure`'s table; its whole steps are not used."""
     cores = cores or usable_cores()
-    parts = {part: table for part, table in measured.groupby("part")}
-    sent = parts["all-reduce"].query("ranks > 1").rename(columns={"amount": "bytes"})
-    ring, off_ring = fit_ring(sent, cores)
-    computed = parts["compute"].rename(columns={"amount": "rows"})
-    coefficients, off_compute = fit_compute(computed, cores)
+    parts = {part: table for part, table in measurements.groupby("part")}
+    all_reduces = parts["all-reduce"].query("ranks > 1").rename(columns={"amount": "bytes"})
+    ring, off_ring = fit_ring(all_reduces, cores)
+    computes = parts["compute"].rename(columns={"amount": "rows"})
+    coefficients, off_compute = fit_compute(computes, cores)
     update = parts["update"]
     once = (update["seconds"] / oversubscription_of_each(update["ranks"], cores)).median()
-    off = pd.concat([sent.assign(residual=off_ring), computed.assign(residual=off_compute)])
+    off = pd.concat([all_reduces.assign(residual=off_ring), computes.assign(residual=off_compute)])
     off["amount"] = off["bytes"].fillna(off["rows"]).astype(int)
     job = Job(**coefficients, buckets=work.buckets(), update=float(once), cores=cores)
     residuals = off[[*KEYS, "seconds", "residual"]].reset_index(drop=True)
-    alone = computed[computed["ranks"] == computed["ranks"].min()]
+    alone = computes[computes["ranks"] == computes["ranks"].min()]
     return FittedModel(job, ring, residuals, float(alone["waited"].median()))
 
 
-def compare_steps(measured: pd.DataFrame, model: FittedModel) -> pd.DataFrame:
+def compare_steps(measurements: pd.DataFrame, model: FittedModel) -> pd.DataFrame:
     """Whole steps, measured and by the model: ranks, rows of a rank, milliseconds, their ratio."""
-    table = measured[measured["part"] == "step"].rename(columns={"amount": "rows"})
+    table = measurements[measurements["part"] == "step"].rename(columns={"amount": "rows"})
     table = table[["ranks", "rows"]].assign(measured=table["seconds"] * 1e3)
     pairs = zip(table["ranks"], table["rows"], strict=True)
     table["model"] = [milliseconds(model, ranks, rows) for ranks, rows in pairs]
@@ -289,10 +289,12 @@ def timeline_plot(steps: Mapping[str, tuple[Step, list[BucketTiming]]]) -> figur
     A thin line marks where compute ends: what is right of it makes the step longer.
     """
     events = []
-    for name, (step, sent) in steps.items():
+    for name, (step, buckets) in steps.items():
         turn = FORWARD * step.compute
         events += [(name, "forward", 0.0, turn), (name, "backward", turn, step.compute)]
-        events += [(f"{name}: all-reduce", "all-reduce", one.start, one.end) for one in sent]
+        events += [
+            (f"{name}: all-reduce", "all-reduce", bucket.start, bucket.end) for bucket in buckets
+        ]
     table = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
     table[["start", "end"]] *= 1e3
     about = "A step by the model, in time"

@@ -73,12 +73,14 @@ def submit(job: str, confirm: bool = False) -> PlainText:
             f"  cd job_scripts\n  {command} {script}"
         )
     try:
-        done = subprocess.run(
+        result = subprocess.run(
             [command, script], cwd=JOB_SCRIPTS, capture_output=True, text=True, timeout=TIMEOUT_S
         )
     except subprocess.TimeoutExpired:
         words = f"{command} has not answered for {TIMEOUT_S} s. Look with `{WATCH[command]}` "
         raise WorkbookError(words + "whether the job is there before you try again.") from None
-    if done.returncode != 0:
-        raise WorkbookError(f"{command} refuses {script}: {(done.stderr or done.stdout).strip()}")
-    return PlainText(f"{done.stdout.strip()}\nWatch it: {WATCH[command]}")
+    if result.returncode != 0:
+        raise WorkbookError(
+            f"{command} refuses {script}: {(result.stderr or result.stdout).strip()}"
+        )
+    return PlainText(f"{result.stdout.strip()}\nWatch it: {WATCH[command]}")

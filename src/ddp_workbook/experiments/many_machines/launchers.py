@@ -23,14 +23,14 @@ from manyranks.launcher.rendezvous import LOOPBACK, free_port
 
 CHECKOUT = Path(__file__).parents[4]
 PROGRAM = CHECKOUT / "src" / "ddp_workbook" / "chapters" / "many_machines.py"
-RECORDED = CHECKOUT / "data" / "many_machines"
+DATA_FOLDER = CHECKOUT / "data" / "many_machines"
 TIMEOUT_S = 180  # seconds; a busy machine needs thirty for what a quiet one does in nine
 # What torchrun tells a rank, in the order of the page.
 RANK_VARIABLES = (
     *("RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE"),
     *("MASTER_ADDR", "MASTER_PORT"),
 )
-STARTED_BY = {
+JOB_LABELS = {
     "Slurm": "Slurm (recorded)",
     "PBS": "PBS script, by Slurm's qsub (recorded)",
 }
@@ -38,7 +38,7 @@ STARTED_BY = {
 VERBOSE_LOGGING = {"LOGLEVEL": "INFO", "TORCH_CPP_LOG_LEVEL": "INFO"}
 
 
-def on_hosts(
+def run_on_hosts(
     *words: str,
     hosts: int = 2,
     ranks: int = 2,
@@ -66,7 +66,7 @@ def on_hosts(
     )
 
 
-def on_one_host(
+def run_on_one_host(
     *words: str, ranks: int = 2, quiet: bool = False, timeout: float = TIMEOUT_S
 ) -> AgentRun:
     """Run the chapter's program by a single torchrun."""
@@ -114,29 +114,29 @@ def new_results() -> Path:
     return temporary_folder() / "results.csv"
 
 
-def every_launcher(results: Path, started_by: Sequence[str]) -> pd.DataFrame:
+def every_launcher(results: Path, launchers: Sequence[str]) -> pd.DataFrame:
     """A row for each run in `results`, named by what started it, and the recorded ones of jobs."""
     columns = ["ranks", "loss", "accuracy", "job", "hosts"]
     here = read_results(results)[columns]
-    here.insert(0, "started by", list(started_by))
+    here.insert(0, "started by", list(launchers))
     jobs = [
-        {"started by": STARTED_BY[name]} | {column: run["row"][column] for column in columns}
-        for name, run in recorded_jobs()["runs"].items()
+        {"started by": JOB_LABELS[name]} | {column: run["row"][column] for column in columns}
+        for name, run in read_jobs()["runs"].items()
     ]
     table = pd.concat([here, pd.DataFrame(jobs)], ignore_index=True)
     return table.rename(columns={"hosts": "nodes"})
 
 
-def recorded_jobs() -> dict:
+def read_jobs() -> dict:
     """The runs under schedulers: {"about": where and when, "runs": {"Slurm": …, "PBS": …}}."""
-    return json.loads((RECORDED / "launchers.json").read_text(encoding="utf-8"))
+    return json.loads((DATA_FOLDER / "launchers.json").read_text(encoding="utf-8"))
 
 
-def recorded_environment(scheduler: str) -> pd.DataFrame:
+def read_environment(scheduler: str) -> pd.DataFrame:
     """What the ranks of the recorded job saw, the scheduler's own numbers included."""
     names = ["RANK", "LOCAL_RANK", "GROUP_RANK", "WORLD_SIZE", "MASTER_ADDR"]
     names += {"Slurm": ["SLURM_PROCID", "SLURM_NTASKS"], "PBS": []}[scheduler]
-    return pd.DataFrame(recorded_jobs()["runs"][scheduler]["environment"])[names]
+    return pd.DataFrame(read_jobs()["runs"][scheduler]["environment"])[names]
 
 
 # When nodes and ranks have met
@@ -148,13 +148,13 @@ STARTS, WAITS, WORKS = "starts Python", "waits for the others", "works"
 class RendezvousTimes(NamedTuple):
     """When nodes and ranks met; times in seconds since the first torchrun was started.
 
-    `stays` has a row for each bar: host, rank (nan for the torchrun itself), what (STARTS, WAITS or
-    WORKS), start and end.
+    `intervals` has a row for each bar: host, rank (nan for the torchrun itself), what (STARTS,
+    WAITS or WORKS), start and end.
     """
 
     intervals: pd.DataFrame
-    ranks_assigned: float  # when the last torchrun knew its ranks
-    group_met: float  # when rank 0 printed what all ranks had told it
+    assignment_time: float  # when the last torchrun knew its ranks
+    meeting_time: float  # when rank 0 printed what all ranks had told it
     store_host: str  # whose torchrun kept the store
 
 
@@ -163,36 +163,36 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> RendezvousTimes:
 
     Raises WorkbookError if a torchrun failed: there is nothing to read then.
     """
-    failed = {host: error_of(run.lines) for host, run in runs.items() if run.returncode != 0}
-    if failed:
-        words = "; ".join(f"{host}: {error or 'stopped'}" for host, error in failed.items())
+    errors = {host: error_of(run.lines) for host, run in runs.items() if run.returncode != 0}
+    if errors:
+        words = "; ".join(f"{host}: {error or 'stopped'}" for host, error in errors.items())
         raise WorkbookError(f"The nodes did not get to the end of the program. {words}")
     zero = min(run.started for run in runs.values())
-    met = _roll_call(runs) - zero
-    stays: list[tuple] = []
-    given: list[float] = []
+    meeting = _roll_call(runs) - zero
+    intervals: list[tuple] = []
+    assignment_times: list[float] = []
     for host, run in runs.items():
         joins = _when(run, "Rendezvous'ing worker group") - zero
         knows = _when(run, "Rendezvous complete") - zero
         ends = _when(run, "worker group successfully finished") - zero
-        given.append(knows)
-        stays += [
+        assignment_times.append(knows)
+        intervals += [
             (host, None, STARTS, run.started - zero, joins),
             (host, None, WAITS, joins, knows),
             (host, None, WORKS, knows, run.ended - zero),
         ]
         for local_rank, variables in sorted(run.environments.items()):
-            connected = _when(run, "client socket has connected", local_rank) - zero
-            there = min(connected, met)  # --tee is a little late, and not for all lines alike
+            connection = _when(run, "client socket has connected", local_rank) - zero
+            there = min(connection, meeting)  # --tee is a little late, and not for all lines alike
             rank = int(variables["RANK"])
-            stays += [
+            intervals += [
                 (host, rank, STARTS, run.worker_start_times[local_rank] - zero, there),
-                (host, rank, WAITS, there, met),
-                (host, rank, WORKS, met, ends),
+                (host, rank, WAITS, there, meeting),
+                (host, rank, WORKS, meeting, ends),
             ]
     store = next(host for host, run in runs.items() if run.listens)
-    table = pd.DataFrame(stays, columns=["host", "rank", "what", "start", "end"])
-    return RendezvousTimes(table, max(given), met, store)
+    table = pd.DataFrame(intervals, columns=["host", "rank", "what", "start", "end"])
+    return RendezvousTimes(table, max(assignment_times), meeting, store)
 
 
 def _roll_call(runs: Mapping[str, AgentRun]) -> float:
@@ -214,28 +214,30 @@ def _when(run: AgentRun, words: str, local_rank: int | None = None) -> float:
 @figures.house_style
 def rendezvous_plot(meeting: RendezvousTimes) -> figures.Picture:
     """A lane for each torchrun and for each rank: starting, waiting, working, in seconds."""
-    stays, ranks_given, group_met, store_host = meeting
+    intervals, assignment_time, meeting_time, store_host = meeting
 
-    def lane(stay: pd.Series) -> str:
-        if stay["rank"] == stay["rank"]:
-            return f"rank {stay['rank']:.0f}"
-        return f"{stay['host']}: torchrun" + (", store" if stay["host"] == store_host else "")
+    def lane(interval: pd.Series) -> str:
+        if interval["rank"] == interval["rank"]:
+            return f"rank {interval['rank']:.0f}"
+        return f"{interval['host']}: torchrun" + (
+            ", store" if interval["host"] == store_host else ""
+        )
 
-    events = stays.assign(lane=stays.apply(lane, axis=1))
+    events = intervals.assign(lane=intervals.apply(lane, axis=1))
     events["end"] = events[["start", "end"]].max(axis=1)  # logs are read ten times a second
     unit = "seconds since the first torchrun was started"
     about = "A lane for each torchrun and for each rank"
     picture = figures.lanes(events, unit, about, by="rank", pale=[WAITS], tinted=[STARTS])
     # The words stand on either side of the two lines, which can be close to each other.
     marks = (
-        (ranks_given, "ranks are assigned ", "right"),
-        (group_met, " all ranks have met", "left"),
+        (assignment_time, "ranks are assigned ", "right"),
+        (meeting_time, " all ranks have met", "left"),
     )
     for time, words, side in marks:
         picture.axes.axvline(time, color=INK, linewidth=1.2, linestyle=(0, (4, 2)), zorder=3)
         picture.axes.text(time, -0.52, words, ha=side, va="bottom", fontsize=10)
     picture.alt += (
-        f" {store_host} keeps the store. Ranks are assigned at {ranks_given:.1f} s, and the group "
-        f"has met at {group_met:.1f} s."
+        f" {store_host} keeps the store. Ranks are assigned at {assignment_time:.1f} s, and the "
+        f"group has met at {meeting_time:.1f} s."
     )
     return picture

@@ -61,7 +61,7 @@ class PublishedScaling(NamedTuple):
         return self.per_gpu[1] / self.per_gpu[0]
 
 
-PUBLISHED = (
+PUBLISHED_RUNS = (
     PublishedScaling("DDP, A100", "NERSC, SC25 tutorial", (4, 64), (203 / 4, 2550 / 64)),
     PublishedScaling("FSDP, Llama 8B, H100", "torchtitan, benchmarks", (8, 128), (5762, 5605)),
 )
@@ -74,7 +74,7 @@ def gpu_job(parameters: float = PARAMETERS, bucket: float = 25 * 2**20) -> Job:
     (`planning.speed`, attention left out). The update takes no time here.
     """
     whole, rest = divmod(4 * parameters, bucket)
-    buckets = [bucket] * int(whole) + [rest] * (rest > 0)
+    buckets = [bucket] * int(whole) + ([rest] if rest > 0 else [])
     seconds = 6 * parameters * SEQUENCE / (COMPUTE_SHARE * H100.flops)
     return Job(fixed=0.0, per_row=seconds, buckets=buckets)
 
@@ -107,9 +107,9 @@ def fastest_gpu_counts(tables: Mapping[str, pd.DataFrame]) -> dict[str, int]:
     return {name: int(table["ranks"][table["seconds"].idxmin()]) for name, table in tables.items()}
 
 
-def published() -> pd.DataFrame:
+def published_table() -> pd.DataFrame:
     """What others have measured: a line a source."""
-    rows = [(one.what, one.source, *one.ranks, one.efficiency) for one in PUBLISHED]
+    rows = [(run.what, run.source, *run.ranks, run.efficiency) for run in PUBLISHED_RUNS]
     columns = ["what", "source", "from", "to", "efficiency"]
     return pd.DataFrame(rows, columns=columns).round(3)
 
@@ -117,18 +117,18 @@ def published() -> pd.DataFrame:
 @figures.house_style
 def weak_plot() -> figures.Picture:
     """Efficiency against ranks, a line a network (by the model), and what others have published."""
-    weak, measured = weak_scaling_table(), published()
+    weak, measurements = weak_scaling_table(), published_table()
     table = weak.pivot(index="ranks", columns="network", values="efficiency")[list(NETWORKS)]
     table.columns = [f"model: {network}" for network in table]
     table = table.rename_axis("GPUs; each computes as much as one GPU alone")
     picture = figures.lines(table, "efficiency", "Efficiency of weak scaling")
     axes = picture.axes
     axes.axhline(1, **IDEAL)
-    for number, one in enumerate(measured.itertuples(index=False)):
-        ends, heights = [one[2], one[3]], [1, one.efficiency]
+    for number, row in enumerate(measurements.itertuples(index=False)):
+        ends, heights = [row[2], row[3]], [1, row.efficiency]
         look = {"marker": rank_marker(number + 5), "color": series_colour(1), "markersize": 8}
         axes.plot(
-            ends, heights, linestyle="none", label=f"measured: {one.what} ({one.source})", **look
+            ends, heights, linestyle="none", label=f"measured: {row.what} ({row.source})", **look
         )
         axes.plot(ends, heights, color=FAINT, linewidth=1, zorder=0)
     _by_ranks(axes, RANKS)
@@ -136,8 +136,8 @@ def weak_plot() -> figures.Picture:
     picture.figure.legends.clear()
     picture.figure.legend(loc="outside upper left", ncols=1, fontsize=9.5)
     points = [
-        f"{one.what}, measured from {one[2]} to {one[3]} GPUs: {one.efficiency:.1%}"
-        for one in measured.itertuples(index=False)
+        f"{row.what}, measured from {row[2]} to {row[3]} GPUs: {row.efficiency:.1%}"
+        for row in measurements.itertuples(index=False)
     ]
     picture.alt += f" From 1 to {max(RANKS):,} GPUs. {'; '.join(points)}."
     return picture

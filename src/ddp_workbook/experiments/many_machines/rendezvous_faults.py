@@ -22,7 +22,7 @@ import pandas as pd
 import torch.distributed as dist
 
 import ddp_workbook
-from ddp_workbook.experiments.many_machines.launchers import RECORDED
+from ddp_workbook.experiments.many_machines.launchers import DATA_FOLDER
 from manyranks import figures
 from manyranks.figures.palette import pale_look, rank_colour, series_colour
 from manyranks.launcher.rendezvous import LOOPBACK, free_port, loopback_store
@@ -63,9 +63,9 @@ class JoinTrace(NamedTuple):
     """What one process saw; times in seconds of a clock that all processes share."""
 
     host: str
-    came: float
-    assigned: float  # when its node knew its ranks, or gave up
-    met: float  # when the group was there, or it gave up
+    arrival: float
+    assignment: float  # when its node knew its ranks, or gave up
+    meeting: float  # when the group was there, or it gave up
     rank: int | None  # None: it never got one
     error: str
 
@@ -92,17 +92,17 @@ def join(hosts: int, each: int, fault: str) -> JoinTrace:
     store, place, _ = next(dist.rendezvous("env://"))
     name, local = "abc"[place // each], place % each
     wrong = fault if place // each == hosts - 1 else NOTHING
-    came = start_together(store, hosts * each)
+    arrival = start_together(store, hosts * each)
     if wrong == SLOW:
         time.sleep(DELAY_S)
-        came = time.monotonic()
+        arrival = time.monotonic()
     with tempfile.TemporaryFile() as log:
         os.dup2(log.fileno(), 2)  # torch prints there what its exceptions leave out
-        assigned = rank = None
+        assignment = rank = None
         try:
             join_within = LONG_TIMEOUT_S if fault in ALL_COME else JOIN_TIMEOUT_S
             rank = host_number(store, name, local, hosts, wrong, join_within) * each + local
-            assigned = time.monotonic()
+            assignment = time.monotonic()
             join_group(
                 store,
                 rank,
@@ -111,13 +111,13 @@ def join(hosts: int, each: int, fault: str) -> JoinTrace:
                 JOIN_TIMEOUT_S if fault == INTERFACE else LONG_TIMEOUT_S,
             )
             error = ""
-        except Exception as failed:
+        except Exception as failure:
             if not local:
                 store.set(f"number of {name}", GAVE_UP)
             log.seek(0)
-            error = in_one_line(failed, log.read().decode(errors="replace"))
+            error = error_line(failure, log.read().decode(errors="replace"))
     end = time.monotonic()
-    return JoinTrace(name, came, assigned or end, end, rank, error)
+    return JoinTrace(name, arrival, assignment or end, end, rank, error)
 
 
 def join_group(store: dist.Store, rank: int, world_size: int, wrong: str, within: float) -> None:
@@ -189,11 +189,11 @@ def handler_of(
     return handler
 
 
-def in_one_line(error: Exception, log: str) -> str:
+def error_line(error: Exception, log: str) -> str:
     """The error's class, and the words that tell what is wrong, which torch hides in its log."""
     text = "\n".join(map(str, (error, error.__cause__ or "", log)))
-    told = next((found[0] for words in ERROR_PATTERNS if (found := re.search(words, text))), "")
-    words = told or str(error).partition("\n")[0]
+    cause = next((match[0] for words in ERROR_PATTERNS if (match := re.search(words, text))), "")
+    words = cause or str(error).partition("\n")[0]
     return f"{type(error).__name__}: {words}".rstrip(": ")
 
 
@@ -205,14 +205,16 @@ def hosts_plot(
     of_ranks: Sequence[JoinTrace], each: int, fault: str, **_: object
 ) -> figures.Picture:
     """A lane a process: it waits for the other nodes, then for the group; and what it says."""
-    zero = min(seen.came for seen in of_ranks)
+    zero = min(trace.arrival for trace in of_ranks)
     rows: list[tuple] = []
-    for place, seen in enumerate(of_ranks):
-        who = f"process {place % each}" if seen.rank is None else f"rank {seen.rank}"
-        came, assigned, met = (1e3 * (at - zero) for at in (seen.came, seen.assigned, seen.met))
-        rows.append((f"node {seen.host}, {who}", HOSTS, came, assigned, None))
-        if seen.rank is not None:
-            rows.append((f"node {seen.host}, {who}", GROUP, assigned, met, place))
+    for place, trace in enumerate(of_ranks):
+        who = f"process {place % each}" if trace.rank is None else f"rank {trace.rank}"
+        arrival, assignment, meeting = (
+            1e3 * (at - zero) for at in (trace.arrival, trace.assignment, trace.meeting)
+        )
+        rows.append((f"node {trace.host}, {who}", HOSTS, arrival, assignment, None))
+        if trace.rank is not None:
+            rows.append((f"node {trace.host}, {who}", GROUP, assignment, meeting, place))
     events = pd.DataFrame(rows, columns=["lane", "what", "start", "end", "rank"])
     unit, about = "milliseconds since all nodes were started", "Who waits for whom"
     keys = {HOSTS: pale_look(series_colour(0)), GROUP: pale_look(rank_colour(0))}
@@ -225,7 +227,7 @@ def hosts_plot(
 
 def outcome_text(of_hosts: Sequence[JoinTrace], fault: str) -> str:
     """Whether all have met, or each node's error; and what to do."""
-    errors = [f"node {seen.host}: {seen.error}" for seen in of_hosts if seen.error]
+    errors = [f"node {trace.host}: {trace.error}" for trace in of_hosts if trace.error]
     todo = f"What to do: {ADVICE[fault]}." if ADVICE[fault] else ""
     lines = [*(errors or ["All ranks have met."]), todo]
     return "\n".join(line for text in lines for line in textwrap.wrap(text, 80))
@@ -235,7 +237,7 @@ def outcome_text(of_hosts: Sequence[JoinTrace], fault: str) -> str:
 
 
 # Of the recorded ones: those that a laptop cannot show, and what to do about them.
-RECORDED_ADVICE = {
+FAULT_ADVICE = {
     "wrong_interface": "GLOO_SOCKET_IFNAME, NCCL_SOCKET_IFNAME: the one that the others can reach",
     "own_name_is_loopback": "the same variable, or the node's real address in its /etc/hosts",
     "head_does_not_know_itself": "the endpoint is what hostname prints there, if the others can "
@@ -253,7 +255,7 @@ NO_ERROR = {
 }
 
 
-def recorded_faults() -> pd.DataFrame:
+def read_faults() -> pd.DataFrame:
     """Faults that need nodes of their own, as tests/clusters/record_messages.py recorded them."""
     by_name = {fault["name"]: fault for fault in records()}
     return pd.DataFrame(
@@ -262,17 +264,17 @@ def recorded_faults() -> pd.DataFrame:
             "message": NO_ERROR.get(name, key_sentence(by_name[name])).format(**by_name[name]),
             "what to do": advice,
         }
-        for name, advice in RECORDED_ADVICE.items()
+        for name, advice in FAULT_ADVICE.items()
     )
 
 
 def records() -> list[dict]:
     """All recorded faults: what was typed, said and how long it took, by node."""
-    return json.loads((RECORDED / "messages.json").read_text(encoding="utf-8"))
+    return json.loads((DATA_FOLDER / "messages.json").read_text(encoding="utf-8"))
 
 
 def key_sentence(fault: dict) -> str:
     """From the words that tell the fault to the end of their line, without a random port."""
-    said = "\n".join(fault["message"].values())
-    sentence = fault["key"] and said[said.index(fault["key"]) :].partition("\n")[0]
+    text = "\n".join(fault["message"].values())
+    sentence = fault["key"] and text[text.index(fault["key"]) :].partition("\n")[0]
     return re.sub(r"\]:\d+\$\d+", "]", sentence)  # gloo writes port$attempt

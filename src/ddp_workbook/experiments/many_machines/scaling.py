@@ -9,11 +9,11 @@ import pandas as pd
 
 from ddp_workbook.chapters.results import read_results
 from ddp_workbook.experiments.many_machines.jobs import JOB_SCRIPTS
-from ddp_workbook.experiments.many_machines.launchers import RECORDED
+from ddp_workbook.experiments.many_machines.launchers import DATA_FOLDER
 from manyranks import figures
 from manyranks.errors import WorkbookError
 
-STUDY = RECORDED / "scaling.csv"
+STUDY = DATA_FOLDER / "scaling.csv"
 OWN_RESULTS = JOB_SCRIPTS / "results.csv"
 MODEL = ["program", "device", "width", "depth"]  # runs that may be compared are alike in these
 
@@ -27,11 +27,11 @@ def scaling(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
     between their ranks. Where runs were repeated the median throughput counts.
     Raises WorkbookError if no model ran with two numbers of ranks.
     """
-    found = [_of_model(group) for _, group in results.groupby(MODEL)]
-    found = [tables for tables in found if tables]
-    if not found:
+    candidates = [_of_model(group) for _, group in results.groupby(MODEL)]
+    candidates = [tables for tables in candidates if tables]
+    if not candidates:
         raise WorkbookError("There is no model here that ran with two different numbers of ranks.")
-    return max(found, key=lambda tables: sum(map(len, tables.values())))
+    return max(candidates, key=lambda tables: sum(map(len, tables.values())))
 
 
 def _of_model(runs: pd.DataFrame) -> dict[str, pd.DataFrame]:
@@ -52,7 +52,7 @@ def _table(runs: pd.DataFrame) -> pd.DataFrame:
     return medians.assign(**{"speed-up": speed_up, "efficiency": efficiency})
 
 
-def recorded_study() -> dict[str, pd.DataFrame]:
+def read_study() -> dict[str, pd.DataFrame]:
     """The tables of the study that is recorded in data/many_machines/README.md."""
     return scaling(read_results(STUDY))
 
@@ -69,11 +69,11 @@ def own_study(path: Path = OWN_RESULTS) -> dict[str, pd.DataFrame]:
 
 def joined_table(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """The tables as one, with their names in a column, and numbers as words."""
-    joined = pd.concat(tables, names=["scaling", None]).reset_index(level=0)
+    table = pd.concat(tables, names=["scaling", None]).reset_index(level=0)
     digits = {"samples_per_second": "{:.0f}", "speed-up": "{:.2f}", "efficiency": "{:.2f}"}
     for column, form in digits.items():
-        joined[column] = joined[column].map(form.format)
-    return joined.reset_index(drop=True)
+        table[column] = table[column].map(form.format)
+    return table.reset_index(drop=True)
 
 
 @figures.house_style
@@ -84,9 +84,9 @@ def scaling_plot(tables: Mapping[str, pd.DataFrame]) -> figures.Picture:
     """
     panels, words = {}, []
     for name, table in tables.items():
-        taken = 1e3 * table["batch_size"] / table["samples_per_second"]
-        ideal = taken * table["efficiency"]
-        bars = pd.DataFrame({"ideal": ideal, "lost": (taken - ideal).clip(lower=0)})
+        step_ms = 1e3 * table["batch_size"] / table["samples_per_second"]
+        ideal = step_ms * table["efficiency"]
+        bars = pd.DataFrame({"ideal": ideal, "lost": (step_ms - ideal).clip(lower=0)})
         bars.index = [f"{ranks} rank{'s' * (ranks != 1)}" for ranks in table["ranks"]]
         panels[name] = bars
         words.append(

@@ -17,7 +17,7 @@ from manyranks.launcher.launch import launch
 from manyranks.recording.timing import compare, summary, time_step
 
 
-def timed_sums(numbers: int, rounds: int) -> pd.DataFrame:
+def time_sums(numbers: int, rounds: int) -> pd.DataFrame:
     """Timings of a sum of `numbers` float32 over all ranks: at once, and in two stages."""
     device = setup()
     mesh, x = make_mesh(device), torch.zeros(numbers, device=device)
@@ -26,33 +26,33 @@ def timed_sums(numbers: int, rounds: int) -> pd.DataFrame:
         "rows, then columns": [mesh.get_group("gpu"), mesh.get_group("node")],
     }
 
-    def timed(groups: list) -> Callable[[], list[float]]:
+    def time_groups(groups: list) -> Callable[[], list[float]]:
         return lambda: time_step(
-            lambda: [dist.all_reduce(x, group=one) for one in groups], repeats=5
+            lambda: [dist.all_reduce(x, group=group) for group in groups], repeats=5
         )
 
-    times = compare({way: timed(groups) for way, groups in ways.items()}, rounds)
+    times = compare({way: time_groups(groups) for way, groups in ways.items()}, rounds)
     cleanup()
     return times
 
 
-def one_stage_or_two(ranks: int = 4, rounds: int = 5) -> pd.DataFrame:
+def compare_stages(ranks: int = 4, rounds: int = 5) -> pd.DataFrame:
     """Median and quartiles of both ways, in milliseconds, for a small tensor and for a large one.
 
     `ratio` is a median divided by that of the sum over all ranks at once.
     """
     tables = []
     for size, count in {"19 kB": 4_810, "4 MiB": 2**20}.items():
-        times = launch(timed_sums, count, rounds, ranks=ranks)[0]
+        times = launch(time_sums, count, rounds, ranks=ranks)[0]
         table = summary(times, baseline="all ranks at once")
         tables.append(table.assign(size=size))
-    found = pd.concat(tables, ignore_index=True)
+    comparison = pd.concat(tables, ignore_index=True)
     columns = {"q1": "quartile 1 (ms)", "median": "median (ms)", "q3": "quartile 3 (ms)"}
     for name in columns:
-        found[name] = (1e3 * found[name]).map("{:.2f}".format)
-    found["ratio"] = found["ratio"].map("{:.2f}".format)
-    found = found.rename(columns=columns | {"candidate": "sum"})
-    return found[["size", "sum", *columns.values(), "ratio"]]
+        comparison[name] = (1e3 * comparison[name]).map("{:.2f}".format)
+    comparison["ratio"] = comparison["ratio"].map("{:.2f}".format)
+    comparison = comparison.rename(columns=columns | {"candidate": "sum"})
+    return comparison[["size", "sum", *columns.values(), "ratio"]]
 
 
 # Backends
@@ -75,20 +75,20 @@ def try_operations(backend: str, kind: str) -> dict[str, str]:
     """For each operation "yes", or the first line of its error; tensors are on `kind`."""
     local = int(os.environ["LOCAL_RANK"]) if kind == "cuda" else None
     dist.init_process_group(backend, timeout=timedelta(seconds=20))
-    found = {}
+    outcomes = {}
     for name, call in operations(torch.device(kind, local)).items():
         try:
             call()
-            found[name] = "yes"
+            outcomes[name] = "yes"
         except (RuntimeError, ValueError, NotImplementedError) as error:
-            found[name] = str(error).splitlines()[0]
-    return found
+            outcomes[name] = str(error).splitlines()[0]
+    return outcomes
 
 
 # The table of PyTorch's documentation, torch.distributed, "Backends", read in November 2026. There
 # mpi's GPU column has question marks: it depends on the MPI that PyTorch was built against.
 ALL_SUPPORTED = dict.fromkeys(["send, recv", *COLLECTIVES], "yes")
-DOCUMENTED = {
+DOCUMENTED_SUPPORT = {
     ("gloo", "cpu"): ALL_SUPPORTED,
     ("gloo", "cuda"): ALL_SUPPORTED | {"send, recv": "no", "barrier": "no"},
     ("nccl", "cuda"): ALL_SUPPORTED,
@@ -100,22 +100,22 @@ DOCUMENTED = {
 def backend_support_table() -> pd.DataFrame:
     """A row for each operation; a column for each backend, tried here or as documented."""
     columns = {}
-    for (backend, kind), documented in DOCUMENTED.items():
-        if (backend, kind) in can_be_tried():
-            found = launch(try_operations, backend, kind, ranks=ranks_for(kind), timeout=60)[0]
-            found = {name: words if words == "yes" else "no" for name, words in found.items()}
-            columns[f"{backend}, {kind}: tried here"] = found
+    for (backend, kind), support in DOCUMENTED_SUPPORT.items():
+        if (backend, kind) in local_backends():
+            outcomes = launch(try_operations, backend, kind, ranks=ranks_for(kind), timeout=60)[0]
+            outcomes = {name: words if words == "yes" else "no" for name, words in outcomes.items()}
+            columns[f"{backend}, {kind}: tried here"] = outcomes
         else:
-            columns[f"{backend}, {kind}: documented"] = documented
+            columns[f"{backend}, {kind}: documented"] = support
     table = pd.DataFrame(columns, index=list(ALL_SUPPORTED)).fillna("")
     return table.rename_axis("operation").reset_index()
 
 
-def can_be_tried() -> list[tuple[str, str]]:
+def local_backends() -> list[tuple[str, str]]:
     """The pairs of backend and device that are there on this machine."""
     pairs = [("gloo", "cpu")]
     if torch.cuda.is_available():
-        pairs += [("gloo", "cuda")] + [("nccl", "cuda")] * dist.is_nccl_available()
+        pairs += [("gloo", "cuda"), *([("nccl", "cuda")] if dist.is_nccl_available() else [])]
     return pairs
 
 
@@ -129,12 +129,14 @@ def refusals() -> pd.DataFrame:
 
     def outcome(backend: str) -> str:
         try:
-            said = launch(first_refusal, backend, ranks=1, timeout=60)[0]
+            text = launch(first_refusal, backend, ranks=1, timeout=60)[0]
         except WorkbookError as error:  # the process ended, or hung
-            said = str(error).splitlines()[0]
-        return said
+            text = str(error).splitlines()[0]
+        return text
 
-    return pd.DataFrame({"backend": one, "here": outcome(one)} for one in ("nccl", "mpi"))
+    return pd.DataFrame(
+        {"backend": backend, "here": outcome(backend)} for backend in ("nccl", "mpi")
+    )
 
 
 def first_refusal(backend: str) -> str:

@@ -30,7 +30,7 @@ SUM, GATHER, BROADCAST = "all_reduce", "all_gather", "broadcast"
 def play_mesh() -> ddp_workbook.Play:
     """Four ranks as a mesh, with controls for its shape, the groups, and what they call."""
     return ddp_workbook.play(
-        on_a_mesh,
+        run_on_mesh,
         mesh_plot,
         ranks=4,
         stills=[
@@ -46,18 +46,18 @@ def play_mesh() -> ddp_workbook.Play:
     )
 
 
-def on_a_mesh(shape: str, along: str, collective: str) -> list[list[int]]:
+def run_on_mesh(shape: str, along: str, collective: str) -> list[list[int]]:
     """What this rank holds before and after the collective in each group, one after the other."""
     device = setup()
     nodes, gpus = map(int, shape.split(" x "))
     mesh = init_device_mesh(device.type, (nodes, gpus), mesh_dim_names=("node", "gpu"))
     x = torch.tensor([dist.get_rank() + 1], device=device)
-    held = [x.tolist()]
+    values = [x.tolist()]
     for dimension in along.split(", "):
         x = call(collective, x, mesh.get_group(dimension))
-        held.append(x.tolist())
+        values.append(x.tolist())
     cleanup()
-    return held
+    return values
 
 
 def call(collective: str, x: Tensor, group: dist.ProcessGroup) -> Tensor:
@@ -78,25 +78,28 @@ def slices() -> dict[str, list]:
     device = setup()
     names = ("replicate", "shard", "tensor")
     mesh = init_device_mesh(device.type, (2, 2, 2), mesh_dim_names=names)
-    found = {
+    meshes = {
         '["replicate"]': mesh["replicate"],
         '["shard"]': mesh["shard"],
         '["tensor"]': mesh["tensor"],
         '["replicate", "shard"]': mesh["replicate", "shard"],
         '["shard", "tensor"]': mesh["shard", "tensor"],
     }
-    ranks = {words: one.mesh.tolist() for words, one in found.items()}
+    ranks = {words: submesh.mesh.tolist() for words, submesh in meshes.items()}
     cleanup()
     return ranks
 
 
-def how_many_groups(slices_of: Sequence[Mapping[str, list]]) -> dict[str, Any]:
+def count_groups(slices_of: Sequence[Mapping[str, list]]) -> dict[str, Any]:
     """The groups of each rank and of all ranks together, the world included.
 
     `slices_of[rank]` is what `slices` returned there. A slice with one name is a group.
     """
     own = [{tuple(of[name]) for name in of if "," not in name} for of in slices_of]
-    return {"of each rank": [len(one) + 1 for one in own], "altogether": len(set().union(*own)) + 1}
+    return {
+        "of each rank": [len(groups) + 1 for groups in own],
+        "altogether": len(set().union(*own)) + 1,
+    }
 
 
 # The pictures
@@ -104,14 +107,18 @@ def how_many_groups(slices_of: Sequence[Mapping[str, list]]) -> dict[str, Any]:
 
 @figures.house_style
 def mesh_plot(
-    held: Sequence[Sequence[Sequence[int]]], shape: str, along: str, collective: str, **_: object
+    of_ranks: Sequence[Sequence[Sequence[int]]],
+    shape: str,
+    along: str,
+    collective: str,
+    **_: object,
 ) -> figures.Picture:
     """What each rank of a mesh held before a collective and after it, the groups framed.
 
-    `held[rank]` has its numbers at each step. A wide mesh has its steps one below the other.
+    `of_ranks[rank]` has its numbers at each step. A wide mesh has its steps one below the other.
     """
     columns = int(shape.split(" x ")[1])
-    rows, steps = len(held) // columns, ["", *along.split(", ")]
+    rows, steps = len(of_ranks) // columns, ["", *along.split(", ")]
     wide, high = (columns + 0.45) * BOX[0], HEAD + rows * BOX[1] + 0.15
     stacked = columns >= WIDE
     size = (wide, len(steps) * high) if stacked else (len(steps) * wide, high)
@@ -121,18 +128,18 @@ def mesh_plot(
         title = f'{collective}\nalong "{name}"' if name else "before"
         middle = left + columns * BOX[0] / 2, top + HEAD / 2
         axes.text(*middle, title, ha="center", va="center", size=10.5, weight="bold")
-        values = [", ".join(map(str, of_rank[number])) for of_rank in held]
+        values = [", ".join(map(str, of_rank[number])) for of_rank in of_ranks]
         for rank, value in enumerate(values):
             corner = left + rank % columns * BOX[0], top + HEAD + rank // columns * BOX[1]
             rank_box(axes, corner, BOX, rank, f"rank {rank}", value)
         _frame_groups(axes, (left, top + HEAD), name, rows, columns)
-        framed = {"": "", "gpu": "the rows", "node": "the columns"}[name]
-        framed = framed and f", with a frame around each of {framed}"
-        words.append(f"{title}{framed}: {'; '.join(values)}".replace("\n", " "))
+        frame_text = {"": "", "gpu": "the rows", "node": "the columns"}[name]
+        frame_text = frame_text and f", with a frame around each of {frame_text}"
+        words.append(f"{title}{frame_text}: {'; '.join(values)}".replace("\n", " "))
     return figures.Picture(
         axes.figure,
-        f"The ranks 0 to {len(held) - 1} as a mesh of {shape.replace(' x ', ' by ')}. Their values "
-        f"{'. '.join(words)}.",
+        f"The ranks 0 to {len(of_ranks) - 1} as a mesh of {shape.replace(' x ', ' by ')}. Their "
+        f"values {'. '.join(words)}.",
     )
 
 
@@ -185,18 +192,18 @@ def slices_plot(
         middle = left + columns * side / 2, top + 0.18
         axes.text(*middle, title, ha="center", va="center", size=10, weight="bold")
         members = set(np.ravel(ranks).tolist())
-        for other in range(rows * columns):
-            inside, chosen = other in members, other == rank
-            corner = left + other % columns * side, top + 0.35 + other // columns * side
+        for candidate in range(rows * columns):
+            inside, is_own = candidate in members, candidate == rank
+            corner = left + candidate % columns * side, top + 0.35 + candidate // columns * side
             figures.box(
                 axes,
                 corner,
                 (0.82 * side, 0.82 * side),
-                other,
-                other if inside else None,
-                frame={"linewidth": 3.4 if chosen else 1.5} | ({} if inside else OUTSIDE),
+                candidate,
+                candidate if inside else None,
+                frame={"linewidth": 3.4 if is_own else 1.5} | ({} if inside else OUTSIDE),
                 fontsize=11,
-                weight="bold" if chosen else "normal",
+                weight="bold" if is_own else "normal",
                 color=INK if inside else "#6a6a6a",
             )
     parts = [f"{title}: {np.ravel(ranks).tolist()}" for title, ranks in slices.items()]

@@ -45,7 +45,7 @@ def rank_environments(run: AgentRun) -> list[dict[str, str]]:
 
 def environment(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
     """A row a rank, in the order of the ranks: the variables that torchrun has set."""
-    rows = [one for run in runs.values() for one in rank_environments(run)]
+    rows = [row for run in runs.values() for row in rank_environments(run)]
     frame = pd.DataFrame(rows).astype(dict.fromkeys(NUMBERS, int))
     columns = [*NUMBERS, "MASTER_ADDR", "MASTER_PORT"]
     return frame[columns].sort_values("RANK", ignore_index=True)
@@ -54,12 +54,12 @@ def environment(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
 def store_node(runs: Mapping[str, AgentRun]) -> int:
     """The number of the node whose torchrun keeps the store: it listens at MASTER_PORT."""
     port = int(rank_environments(next(iter(runs.values())))[0]["MASTER_PORT"])
-    (found,) = (
+    (number,) = (
         node
         for node, run in enumerate(runs.values())
-        if any(listened == port for _, listened in run.listens)
+        if any(listen_port == port for _, listen_port in run.listens)
     )
-    return found
+    return number
 
 
 def devices(of_ranks: pd.DataFrame) -> pd.DataFrame:
@@ -91,10 +91,14 @@ def ports_by_default() -> pd.DataFrame:
         for line, own in lines.items()
     }
     runs = run_agents(words, timeout=LIMIT, quiet=True)
-    found = {line: rank_environments(run)[0] for line, run in runs.items()}
+    environments = {line: rank_environments(run)[0] for line, run in runs.items()}
     return pd.DataFrame(
-        {"command": line, "MASTER_ADDR": one["MASTER_ADDR"], "MASTER_PORT": one["MASTER_PORT"]}
-        for line, one in found.items()
+        {
+            "command": line,
+            "MASTER_ADDR": variables["MASTER_ADDR"],
+            "MASTER_PORT": variables["MASTER_PORT"],
+        }
+        for line, variables in environments.items()
     )
 
 
@@ -142,8 +146,8 @@ def agents_plot(of_ranks: pd.DataFrame, store: int) -> figures.Picture:
                 figures.arrow(axes, spots[number], (x + 0.42, y + 0.08), **STARTS)
                 asking.append((x + 0.58, y + 0.08))
             rank_box(axes, (x, y), (1, 1), rank, f"rank {rank}", f"local {local}")
-        for one in asking:
-            axes.plot(*zip(one, at, strict=True), color=INK, zorder=0, **STORE_LINE)
+        for spot in asking:
+            axes.plot(*zip(spot, at, strict=True), color=INK, zorder=0, **STORE_LINE)
     for words, look in {"has started": STARTS, "knows the store's address": STORE_LINE}.items():
         axes.plot([], [], color=INK, label=words, **look)
     axes.legend(loc="lower left", ncols=2)

@@ -38,18 +38,18 @@ def write_and_read(folder: Path, barrier: bool) -> str:
         settings.write_text("learning rate 0.05")
     if barrier:
         dist.barrier()  # every rank comes here: after the write, and before the read
-    found = settings.read_text() if settings.exists() else "no file"
+    text = settings.read_text() if settings.exists() else "no file"
     cleanup()
-    return found
+    return text
 
 
 def read_with_and_without_barrier() -> pd.DataFrame:
     """What each of two ranks finds, without a barrier and with one."""
-    found = {
+    results = {
         words: launch(write_and_read, new_folder(), barrier, ranks=2)
         for words, barrier in {"without a barrier": False, "with a barrier": True}.items()
     }
-    return pd.DataFrame(found).rename_axis("rank").reset_index()
+    return pd.DataFrame(results).rename_axis("rank").reset_index()
 
 
 def folder_of_the_run(parent: Path) -> str:
@@ -86,17 +86,17 @@ def lane_with_events(steps: int) -> list[tuple[str, float, float]]:
     x = torch.zeros(4_810, device=setup())
     spans = []
 
-    def timed(what: str, call: Callable[[], object]) -> None:
+    def record(what: str, call: Callable[[], object]) -> None:
         start = time.monotonic()  # all processes of a machine share it
         call()
         spans.append((what, start, time.monotonic()))
 
     dist.barrier()
     for _ in range(steps):
-        timed(COMPUTES, lambda: time.sleep(0.005))  # a sleep needs no core of a busy machine
-        timed(REDUCES, lambda: dist.all_reduce(x))
+        record(COMPUTES, lambda: time.sleep(0.005))  # a sleep needs no core of a busy machine
+        record(REDUCES, lambda: dist.all_reduce(x))
         if dist.get_rank() == 0:
-            timed(WRITES, lambda: time.sleep(0.005))
+            record(WRITES, lambda: time.sleep(0.005))
     cleanup()
     return spans
 
@@ -104,9 +104,9 @@ def lane_with_events(steps: int) -> list[tuple[str, float, float]]:
 def lanes_with_events(steps: int = 4) -> list[list[tuple[str, float, float]]]:
     """The same of two ranks; times are milliseconds since the first began."""
     lanes = launch(lane_with_events, steps, ranks=2)
-    began = min(lane[0][1] for lane in lanes)
+    zero = min(lane[0][1] for lane in lanes)
     return [
-        [(what, 1e3 * (start - began), 1e3 * (end - began)) for what, start, end in lane]
+        [(what, 1e3 * (start - zero), 1e3 * (end - zero)) for what, start, end in lane]
         for lane in lanes
     ]
 
@@ -118,7 +118,7 @@ def lanes_plot(lanes: Sequence[Sequence[Span]]) -> figures.Picture:
     events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
     unit, about = "milliseconds since the first rank began", "A lane for each rank"
     picture = figures.lanes(events, unit, about, by="rank", tinted=[COMPUTES], pale=[REDUCES])
-    spent = (events["end"] - events["start"]).groupby([events["lane"], events["what"]]).sum()
-    for lane, times in spent.unstack(fill_value=0).iterrows():
+    totals = (events["end"] - events["start"]).groupby([events["lane"], events["what"]]).sum()
+    for lane, times in totals.unstack(fill_value=0).iterrows():
         picture.alt += f" {lane} waits in its all-reduces for {times[REDUCES]:.0f} ms altogether."
     return picture

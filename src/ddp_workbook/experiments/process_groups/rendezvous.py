@@ -22,12 +22,12 @@ from manyranks.rank_colours import rank_colour
 
 def connected_pairs(traces: Sequence[RendezvousTrace]) -> set[tuple[int, int]]:
     """The pairs of ranks between which there is a connection, the smaller rank first."""
-    owner = {own: rank for rank, one in enumerate(traces) for own, _ in one.after}
+    owner = {own: rank for rank, trace in enumerate(traces) for own, _ in trace.after}
     return {
-        (min(rank, owner[other]), max(rank, owner[other]))
-        for rank, one in enumerate(traces)
-        for _, other in one.after
-        if other in owner
+        (min(rank, owner[peer_port]), max(rank, owner[peer_port]))
+        for rank, trace in enumerate(traces)
+        for _, peer_port in trace.after
+        if peer_port in owner
     }
 
 
@@ -42,8 +42,10 @@ def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int) -> figures.Pi
     lowest, highest = min(y for _, y in spots) - 0.25, max(y for _, y in spots) + 0.25
     axes = figures.sheet(5.4, 1.5 * (highest - lowest))
     axes.set(xlim=(-1.45, 2.1), ylim=(lowest, highest))
-    for one, other in joined:
-        axes.plot(*zip(spots[one], spots[other], strict=True), color=INK, linewidth=1.6, zorder=1)
+    for first, second in joined:
+        axes.plot(
+            *zip(spots[first], spots[second], strict=True), color=INK, linewidth=1.6, zorder=1
+        )
     for spot in spots:
         axes.plot(*zip(spot, (1.75, 0), strict=True), color=INK, linestyle=(0, (1, 2)), lw=1.1)
     boxes = {"store": (1.75, 0.0)} | {f"rank {rank}": spot for rank, spot in enumerate(spots)}
@@ -51,7 +53,7 @@ def connections_plot(pairs: Iterable[tuple[int, int]], ranks: int) -> figures.Pi
         corner, size, frame = (x - 0.26, y - 0.12), (0.52, 0.24), {"linewidth": 2, "zorder": 2}
         rank = place - 1 if place else None
         figures.box(axes, corner, size, words, rank, frame=frame, fontsize=11, zorder=3)
-    lines = ", ".join(f"{one} and {other}" for one, other in joined)
+    lines = ", ".join(f"{first} and {second}" for first, second in joined)
     return figures.Picture(
         axes.figure,
         f"{ranks} ranks on a circle, with {len(joined)} lines, between the ranks {lines}. A dotted "
@@ -79,18 +81,18 @@ def join(init_method: str) -> dict[str, int]:
     dist.init_process_group("gloo", init_method=init_method, rank=rank, world_size=world_size)
     total = torch.tensor([rank])
     dist.all_reduce(total)
-    found = len(connections())
+    count = len(connections())
     dist.barrier()
-    return {"sum": total.item(), "connections": found}
+    return {"sum": total.item(), "connections": count}
 
 
 def init_methods_table(ways: Sequence[str], ranks: int = 4) -> pd.DataFrame:
     """A row for each way: what every rank found, and how many connections each of them had."""
     rows = []
     for way in ways:
-        met = launch(join, way, ranks=ranks)
-        row = {"init_method": way.partition("//")[0] + "//", "sum of the ranks": met[0]["sum"]}
-        counts = {f"rank {rank}": one["connections"] for rank, one in enumerate(met)}
+        results = launch(join, way, ranks=ranks)
+        row = {"init_method": way.partition("//")[0] + "//", "sum of the ranks": results[0]["sum"]}
+        counts = {f"rank {rank}": result["connections"] for rank, result in enumerate(results)}
         rows.append(row | counts)
     return pd.DataFrame(rows)
 
@@ -102,10 +104,10 @@ def interfaces() -> pd.DataFrame:
     """The network interfaces of this machine that have an IPv4 address and are up."""
     up = psutil.net_if_stats()
     return pd.DataFrame(
-        {"interface": name, "address": one.address}
+        {"interface": name, "address": address.address}
         for name, addresses in psutil.net_if_addrs().items()
-        for one in addresses
-        if one.family.name == "AF_INET" and up[name].isup
+        for address in addresses
+        if address.family.name == "AF_INET" and up[name].isup
     )
 
 
@@ -113,9 +115,9 @@ def listen_address(interface: str) -> str:
     """Join a group by this interface; the address at which this rank then listens."""
     os.environ["GLOO_SOCKET_IFNAME"] = interface
     dist.init_process_group("gloo")
-    found = psutil.Process().net_connections("tcp")
+    sockets = psutil.Process().net_connections("tcp")
     dist.barrier()
-    return next(one.laddr.ip for one in found if one.status == "LISTEN")
+    return next(socket.laddr.ip for socket in sockets if socket.status == "LISTEN")
 
 
 def gloo_interfaces_table(names: Sequence[str]) -> pd.DataFrame:
@@ -124,8 +126,8 @@ def gloo_interfaces_table(names: Sequence[str]) -> pd.DataFrame:
     def outcome(name: str) -> str:
         try:
             return f"listens at {launch(listen_address, name, ranks=2)[0]}"
-        except RankFailed as failed:
-            return failed.reason.partition("] ")[2].strip() or failed.reason
+        except RankFailed as failure:
+            return failure.reason.partition("] ")[2].strip() or failure.reason
 
     return pd.DataFrame({"GLOO_SOCKET_IFNAME": name, "rank 0": outcome(name)} for name in names)
 
@@ -197,14 +199,18 @@ def record_rendezvous() -> RendezvousTrace:
 
 def connections() -> list[tuple[int, int]]:
     """(own port, the other side's port) of each open TCP connection of this process."""
-    found = psutil.Process().net_connections("tcp")
-    return [(one.laddr.port, one.raddr.port) for one in found if one.status == "ESTABLISHED"]
+    sockets = psutil.Process().net_connections("tcp")
+    return [
+        (socket.laddr.port, socket.raddr.port)
+        for socket in sockets
+        if socket.status == "ESTABLISHED"
+    ]
 
 
 def events(traces: Sequence[RendezvousTrace]) -> Iterator[StoreEvent]:
     """What gloo asked of the store. The last part of a key is the rank whose address it is."""
-    for rank, one in enumerate(traces):
-        for what, key, start, end in one.calls:
+    for rank, trace in enumerate(traces):
+        for what, key, start, end in trace.calls:
             yield StoreEvent(rank, what, int(key.rsplit("/", 1)[-1]), start, end)
 
 
@@ -229,14 +235,14 @@ def store_plot(events: Iterable[StoreEvent]) -> figures.Picture:
     event.
     """
     events = sorted(events, key=lambda event: event.start)
-    began = events[0].start
-    written = {event.owner: event.start for event in events if event.what == "set"}
-    last = 1e3 * (max(event.end for event in events) - began)
+    zero = events[0].start
+    write_times = {event.owner: event.start for event in events if event.what == "set"}
+    last = 1e3 * (max(event.end for event in events) - zero)
     rows: list[tuple] = []
     looks: dict[str, figures.FillStyle] = {ANSWERS: {"facecolor": tint(series_colour(0))}}
     for event in events:
-        start, end = 1e3 * (event.start - began), 1e3 * (event.end - began)
-        there = start + 1e3 * seconds_waited(event, written)
+        start, end = 1e3 * (event.start - zero), 1e3 * (event.end - zero)
+        there = start + 1e3 * wait_seconds(event, write_times)
         lane, what = f"rank {event.rank}", f"rank {event.owner} has not written yet"
         if there > start:
             looks[what] = pale_look(rank_colour(event.owner))
@@ -252,22 +258,22 @@ def store_plot(events: Iterable[StoreEvent]) -> figures.Picture:
     picture = figures.lanes(table, unit, "Waits", order=order, by="rank", keys=keys, **looks_of)
     for event in events:
         if event.what == "set":
-            row, begun = order.index(f"rank {event.rank}"), 1e3 * (event.start - began)
+            row, write_ms = order.index(f"rank {event.rank}"), 1e3 * (event.start - zero)
             ends = row - 0.42, row + 0.42
-            picture.axes.vlines(begun, *ends, color=INK, linewidth=3.5, zorder=3)
+            picture.axes.vlines(write_ms, *ends, color=INK, linewidth=3.5, zorder=3)
     picture.axes.set_xlim(-last / 100)  # room for the first mark
-    picture.alt = _words(events, written)
+    picture.alt = _words(events, write_times)
     return picture
 
 
-def _words(events: Sequence[StoreEvent], written: Mapping[int, float]) -> str:
+def _words(events: Sequence[StoreEvent], write_times: Mapping[int, float]) -> str:
     """For whom each rank waited longest."""
-    order = ", ".join(map(str, sorted(written, key=lambda rank: written[rank])))
+    order = ", ".join(map(str, sorted(write_times, key=lambda rank: write_times[rank])))
     parts = []
     for rank in sorted({event.rank for event in events}):
         own = [event for event in events if event.rank == rank]
-        longest = max(own, key=lambda event: seconds_waited(event, written))
-        if seconds := seconds_waited(longest, written):
+        longest = max(own, key=lambda event: wait_seconds(event, write_times))
+        if seconds := wait_seconds(longest, write_times):
             parts.append(f"rank {rank} for rank {longest.owner}, {1e3 * seconds:.0f} ms")
         else:
             parts.append(f"rank {rank} for nobody")
@@ -277,8 +283,8 @@ def _words(events: Sequence[StoreEvent], written: Mapping[int, float]) -> str:
     )
 
 
-def seconds_waited(event: StoreEvent, written: Mapping[int, float]) -> float:
-    """Seconds of this call before its value was written; `written`: when each `set` began."""
-    if event.what == "set" or event.owner not in written:
+def wait_seconds(event: StoreEvent, write_times: Mapping[int, float]) -> float:
+    """Seconds of this call before its value was written; `write_times`: when each `set` began."""
+    if event.what == "set" or event.owner not in write_times:
         return 0.0
-    return max(0.0, min(event.end, written[event.owner]) - event.start)
+    return max(0.0, min(event.end, write_times[event.owner]) - event.start)

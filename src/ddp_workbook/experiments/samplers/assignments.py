@@ -21,11 +21,11 @@ MARGIN_INCHES = 1.5  # inches for the names of the rows
 MIN_WIDTH_INCHES = 5.4  # inches needed by the words below the boxes
 
 
-def sample_table(received: Mapping[Any, Sequence[Sequence[int]]]) -> pd.DataFrame:
-    """The table for the pictures: `received[epoch][rank]` is the list of samples, in order."""
+def sample_table(samples_by_epoch: Mapping[Any, Sequence[Sequence[int]]]) -> pd.DataFrame:
+    """The table for the pictures: `samples_by_epoch[epoch][rank]` has the samples, in order."""
     rows = [
         (epoch, rank, place, int(sample))
-        for epoch, of_ranks in received.items()
+        for epoch, of_ranks in samples_by_epoch.items()
         for rank, samples in enumerate(of_ranks)
         for place, sample in enumerate(samples)
     ]
@@ -42,7 +42,7 @@ def assignment_plot(table: pd.DataFrame, batch_size: int | None = None) -> figur
     ranks or samples than a picture can show.
     """
     _check(table, across=table["place"].max() + 1)
-    again = _given_out_before(table)
+    again = _repeats(table)
     lanes = list(dict.fromkeys(zip(table["epoch"], table["rank"], strict=True)))
     gaps = {epoch: 0.35 * i for i, epoch in enumerate(table["epoch"].unique())}
     heights = {lane: i + gaps[lane[0]] for i, lane in enumerate(lanes)}
@@ -62,18 +62,19 @@ def assignment_plot(table: pd.DataFrame, batch_size: int | None = None) -> figur
 
 
 def _words_of_microscope(table: pd.DataFrame) -> str:
-    again = _given_out_before(table)
+    again = _repeats(table)
     lines = []
     for epoch, of_epoch in table.groupby("epoch", sort=False):
         ranks = [
-            f"rank {rank} got {_listed(own['sample'])}" for rank, own in of_epoch.groupby("rank")
+            f"rank {rank} got {_numbers_text(own['sample'])}"
+            for rank, own in of_epoch.groupby("rank")
         ]
         lines.append(f"{_row_name(epoch)}: {'; '.join(ranks)}.")
-    framed = [
+    repeats = [
         f"sample {row.sample} on rank {row.rank} in {_row_name(row.epoch)}"
         for row in table.loc[again].itertuples()
     ]
-    frames = [f"Heavy frames, given out before: {', '.join(framed)}."] if framed else []
+    frames = [f"Heavy frames, given out before: {', '.join(repeats)}."] if repeats else []
     return " ".join(["Samples in the order in which each rank got them.", *lines, *frames])
 
 
@@ -93,8 +94,8 @@ def owners_plot(
         raise ValueError(f"The table holds samples outside of 0 to {samples - 1}.")
     epochs = list(table["epoch"].unique())
     twice, never = _twice_and_never(table, samples, parts)
-    doubled, missing = any(map(len, twice.values())), any(map(len, never.values()))
-    figure, axes = _canvas(samples, len(epochs), missing or doubled, words_below=True)
+    has_repeats, missing = any(map(len, twice.values())), any(map(len, never.values()))
+    figure, axes = _canvas(samples, len(epochs), missing or has_repeats, words_below=True)
     for height, epoch in enumerate(epochs):
         of_epoch = table[table["epoch"] == epoch].sort_values("place", kind="stable")
         for sample in range(samples):
@@ -107,9 +108,9 @@ def owners_plot(
     axes.set_xticks([sample + 0.45 for sample in range(samples)], range(samples))
     axes.tick_params(axis="x", length=0, labelsize=9 if samples > 24 else 10)
     axes.set_xlabel("sample; the number in the box is the rank that got it", loc="left")
-    notes = [("divided box: given out twice", doubled), ("dashed: left out", missing)]
-    if missing or doubled:
-        _explain(figure, "; ".join(words for words, shown in notes if shown))
+    notes = [("divided box: given out twice", has_repeats), ("dashed: left out", missing)]
+    if missing or has_repeats:
+        _explain(figure, "; ".join(words for words, applies in notes if applies))
     return figures.Picture(figure, _words_of_owners(table, samples, parts))
 
 
@@ -118,19 +119,19 @@ def _words_of_owners(table: pd.DataFrame, samples: int, parts: Collection[object
     lines = []
     for epoch, of_epoch in table.groupby("epoch", sort=False):
         ranks = [
-            f"rank {rank} got {_listed(sorted(own['sample']))}"
+            f"rank {rank} got {_numbers_text(sorted(own['sample']))}"
             for rank, own in of_epoch.groupby("rank")
         ]
         notes = []
         if len(twice[epoch]):
-            notes.append(f"given out twice: {_listed(twice[epoch])}")
+            notes.append(f"given out twice: {_numbers_text(twice[epoch])}")
         if len(never[epoch]):
-            notes.append(f"left out: {_listed(never[epoch])}")
+            notes.append(f"left out: {_numbers_text(never[epoch])}")
         lines.append(f"{_row_name(epoch)}: {'; '.join([*ranks, *notes])}.")
     return " ".join([f"Who got which of the samples 0 to {samples - 1}.", *lines])
 
 
-def _given_out_before(table: pd.DataFrame) -> pd.Index:
+def _repeats(table: pd.DataFrame) -> pd.Index:
     """The rows whose sample an earlier place, or a lower rank at this place, has had already."""
     order = table.sort_values(["place", "rank"], kind="stable")
     return order[order.duplicated(["epoch", "sample"])].index
@@ -148,7 +149,7 @@ def _twice_and_never(
     return twice, never
 
 
-def _listed(samples: Sequence[int]) -> str:
+def _numbers_text(samples: Sequence[int]) -> str:
     return ", ".join(str(sample) for sample in samples)
 
 

@@ -14,7 +14,7 @@ from manyranks.launcher.launch import launch
 TEST_DIGITS = 21  # digits: a multiple of 1 and of 3, not of 2 or 4
 
 
-def wrong_ones_first(weights: dict) -> DigitsDataset:
+def digits_with_errors_first(weights: dict) -> DigitsDataset:
     """21 digits in a row, of which the model with these weights gets the first two wrong."""
     model, digits = DigitsMLP(), DigitsDataset()
     model.load_state_dict(weights)
@@ -46,10 +46,10 @@ def evaluate(weights: dict, digits: DigitsDataset) -> dict:
     model.to(device).eval()
     loader = DataLoader(digits, batch_size=4, sampler=DistributedSampler(digits, shuffle=False))
     with torch.no_grad():
-        seen, right = count_over_loader(model, loader, device)
+        count, right = count_over_loader(model, loader, device)
     exact = accuracy_over_ranks(model, loader, device)
     cleanup()
-    return {"counted": seen, "right": right, "accuracy": right / seen, "exact": exact}
+    return {"counted": count, "right": right, "accuracy": right / count, "exact": exact}
 
 
 def evaluations(weights: dict, digits: DigitsDataset, ranks: list[int]) -> pd.DataFrame:

@@ -17,8 +17,8 @@ from manyranks.launcher.launch import launch
 def play_index_sharding() -> ddp_workbook.Play:
     """Two epochs of a loader on each rank, with controls for the sampler and the loader."""
     return ddp_workbook.play(
-        loaded_samples,
-        loaded_samples_plot,
+        load_samples,
+        samples_plot,
         ranks=ddp_workbook.slider("ranks", range(1, 7), 4),
         stills=[
             {"shuffle": False},
@@ -36,23 +36,23 @@ def play_index_sharding() -> ddp_workbook.Play:
     )
 
 
-def loaded_samples(
+def load_samples(
     samples: int, epochs: int = 1, set_epoch: bool = True, batch_size: int = 2, **of_sampler
 ) -> list:
     """For each epoch, the samples that this rank's loader gave out, in order."""
     setup()
     sampler = DistributedSampler(range(samples), **of_sampler)
     loader = DataLoader(range(samples), batch_size, sampler=sampler)
-    seen = []
+    samples_by_epoch = []
     for epoch in range(epochs):
         if set_epoch:
             sampler.set_epoch(epoch)
-        seen.append([sample for batch in loader for sample in batch.tolist()])
-    return seen  # without cleanup(), whose barrier would be a message
+        samples_by_epoch.append([sample for batch in loader for sample in batch.tolist()])
+    return samples_by_epoch  # without cleanup(), whose barrier would be a message
 
 
 @figures.house_style
-def loaded_samples_plot(
+def samples_plot(
     of_ranks: list[list[list[int]]], samples: int, batch_size: int, **_: object
 ) -> figures.Picture:
     """Who got which of the samples, in which step; how many came twice, and which never came."""
@@ -71,18 +71,19 @@ def loaded_samples_plot(
 
 def epoch_summary(shares: Sequence[Sequence[int]], samples: int) -> str:
     """How many samples were given out in an epoch, how many repeated, and which were left out."""
-    given = [sample for share in shares for sample in share]
-    never = sorted(set(range(samples)) - set(given))
+    all_samples = [sample for share in shares for sample in share]
+    count, repeats = len(all_samples), len(all_samples) - len(set(all_samples))
+    never = sorted(set(range(samples)) - set(all_samples))
     missing = ", ".join(map(str, never)) or "none"
-    return f"{len(given)} given out, {len(given) - len(set(given))} repeated; left out: {missing}"
+    return f"{count} given out, {repeats} repeated; left out: {missing}"
 
 
 def assignment_table(samples: int, ranks: int, **arguments) -> pd.DataFrame:
     """A row for each sample that a rank received: epoch, rank, place, sample.
 
-    The arguments are those of `loaded_samples`.
+    The arguments are those of `load_samples`.
     """
-    of_ranks = launch(loaded_samples, samples, ranks=ranks, **arguments)
+    of_ranks = launch(load_samples, samples, ranks=ranks, **arguments)
     return sample_table(dict(enumerate(zip(*of_ranks, strict=True))))
 
 
@@ -90,10 +91,10 @@ def padding_table(sizes: list[int], ranks: int) -> pd.DataFrame:
     """For data sets of these sizes, what all `ranks` get together: padded, and with drop_last."""
     rows = []
     for size in sizes:
-        padded, dropped = (
+        padded_size, drop_last_size = (
             ranks * len(DistributedSampler(range(size), ranks, rank=0, drop_last=drop))
             for drop in (False, True)
         )
-        rows.append((size, padded, padded - size, dropped, size - dropped))
+        rows.append((size, padded_size, padded_size - size, drop_last_size, size - drop_last_size))
     columns = ["samples", "given out", "repeated", "given out, drop_last", "left out"]
     return pd.DataFrame(rows, columns=columns).set_index("samples")

@@ -53,7 +53,7 @@ class TaggedDataset(Dataset):
         }
 
 
-def loaded_items(seeds: list[int]) -> list[dict]:
+def load_items(seeds: list[int]) -> list[dict]:
     """What this rank's loader brought; rank r calls torch.manual_seed(seeds[r]) before."""
     setup()
     rank = dist.get_rank()
@@ -62,20 +62,20 @@ def loaded_items(seeds: list[int]) -> list[dict]:
     loader = DataLoader(
         TaggedDataset(), batch_size=2, sampler=sampler, num_workers=2, collate_fn=list
     )
-    came = [{"rank": rank, "process of rank": os.getpid(), **item} for b in loader for item in b]
+    items = [{"rank": rank, "process of rank": os.getpid(), **item} for b in loader for item in b]
     cleanup()
-    return came
+    return items
 
 
 def worker_table(seeds: list[int]) -> pd.DataFrame:
     """A row a sample: rank, process of rank, sample, worker, its process, random number."""
-    return pd.DataFrame([row for rows in launch(loaded_items, seeds, ranks=2) for row in rows])
+    return pd.DataFrame([row for rows in launch(load_items, seeds, ranks=2) for row in rows])
 
 
 def random_numbers(table: pd.DataFrame) -> pd.DataFrame:
     """The random numbers of `worker_table`, a row a rank, in the order of its samples."""
-    drawn = table.groupby("rank")["random number"].agg(list)
-    return pd.DataFrame(drawn.tolist(), drawn.index).rename_axis("rank").round(4)
+    numbers = table.groupby("rank")["random number"].agg(list)
+    return pd.DataFrame(numbers.tolist(), numbers.index).rename_axis("rank").round(4)
 
 
 class SlowDataset(Dataset):
@@ -117,8 +117,10 @@ def time_epochs(rounds: int) -> pd.DataFrame:
             name: DataLoader(data, BATCH_SIZE, sampler=DistributedSampler(data), **options)
             for name, options in WAYS.items()
         }
-        timed = compare({n: partial(epoch_seconds, one) for n, one in loaders.items()}, rounds)
-        tables.append(timed.assign(kind=kind))
+        timings = compare(
+            {n: partial(epoch_seconds, loader) for n, loader in loaders.items()}, rounds
+        )
+        tables.append(timings.assign(kind=kind))
         del loaders  # ends the workers that were kept
     cleanup()
     return pd.concat(tables, ignore_index=True)
@@ -235,12 +237,12 @@ SPLITS = {
 def read_all(num_workers: int) -> dict[str, list[int]]:
     """For each of `SPLITS`, the samples that this rank's loader brought."""
     setup()
-    found = {}
-    for name, cut in SPLITS.items():
-        loader = DataLoader(Stream(cut), batch_size=2, num_workers=num_workers)
-        found[name] = [sample for batch in loader for sample in batch.tolist()]
+    samples_by_way = {}
+    for name, split in SPLITS.items():
+        loader = DataLoader(Stream(split), batch_size=2, num_workers=num_workers)
+        samples_by_way[name] = [sample for batch in loader for sample in batch.tolist()]
     cleanup()
-    return found
+    return samples_by_way
 
 
 def stream_table(ranks: int = 2, num_workers: int = 2) -> pd.DataFrame:
@@ -248,7 +250,9 @@ def stream_table(ranks: int = 2, num_workers: int = 2) -> pd.DataFrame:
     of_ranks = launch(read_all, num_workers, ranks=ranks)
     rows = {}
     for name in SPLITS:
-        times = pd.Series([s for found in of_ranks for s in found[name]]).value_counts()
+        times = pd.Series(
+            [s for samples_by_way in of_ranks for s in samples_by_way[name]]
+        ).value_counts()
         rows[name] = {
             "different samples": len(times),
             "samples that came": int(times.sum()),

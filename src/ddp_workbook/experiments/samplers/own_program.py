@@ -109,8 +109,8 @@ def ranks_plot(losses: pd.DataFrame) -> figures.Picture:
     """Loss against step, a line for each number of ranks; the columns are ranks, step, loss."""
     wide = losses.pivot(index="step", columns="ranks", values="loss")
     apart = (wide.max(axis=1) - wide.min(axis=1)).max()
-    named = wide.rename(columns=lambda ranks: f"{ranks} rank{'s' * (ranks > 1)}")
-    picture = figures.lines(named, "loss of the global batch", "The same program on ranks")
+    curves = wide.rename(columns=lambda ranks: f"{ranks} rank{'s' * (ranks > 1)}")
+    picture = figures.lines(curves, "loss of the global batch", "The same program on ranks")
     picture.axes.set_ylim(0)
     picture.alt += f" The lines are at most {apart:.1e} apart."
     return picture

@@ -26,15 +26,15 @@ BLOCK = (1.9, 0.78)
 def copy_to_gpu(pinned: bool, mebibytes: int = 256) -> tuple[float, float]:
     """Milliseconds until Python continues, and until the data are on the GPU; the best of three."""
     batch = torch.ones(mebibytes, 2**18, pin_memory=pinned)  # a row is one MiB
-    there, seen = torch.empty_like(batch, device="cuda"), []
+    there, times = torch.empty_like(batch, device="cuda"), []
     for _ in range(4):
         torch.cuda.synchronize()
         start = time.perf_counter()
         there.copy_(batch, non_blocking=True)
-        returned = time.perf_counter()
+        return_time = time.perf_counter()
         torch.cuda.synchronize()
-        seen.append((1e3 * (returned - start), 1e3 * (time.perf_counter() - start)))
-    return min(seen[1:], key=lambda pair: pair[1])  # the first one also starts CUDA
+        times.append((1e3 * (return_time - start), 1e3 * (time.perf_counter() - start)))
+    return min(times[1:], key=lambda pair: pair[1])  # the first one also starts CUDA
 
 
 def copies_to_gpu() -> pd.DataFrame | str:

@@ -50,7 +50,7 @@ def samples_around_stop(case: Stop) -> pd.DataFrame:
     return pd.concat([parts, parts.assign(epoch=TOGETHER)], ignore_index=True)
 
 
-def missed_and_repeated(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
+def coverage_table(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
     """For each case, how many of the samples the epoch never used, and how many twice."""
     rows = {}
     for name, table in tables.items():
@@ -63,17 +63,17 @@ class CountingSampler(DistributedSampler):
     """A sampler that counts the samples that it has given out."""
 
     def __iter__(self) -> Iterator[int]:
-        self.yielded = 0
+        self.count = 0
         for sample in super().__iter__():
-            self.yielded += 1
+            self.count += 1
             yield sample
 
 
-def yielded_before_first_batch(num_workers: int) -> int:
+def samples_before_first_batch(num_workers: int) -> int:
     """How many samples the sampler has given out when the loop gets its first batch of two."""
     setup()
     sampler = CountingSampler(range(48))
     loader = DataLoader(range(48), batch_size=2, sampler=sampler, num_workers=num_workers)
     next(iter(loader))
     cleanup()
-    return sampler.yielded
+    return sampler.count

@@ -56,8 +56,10 @@ def train(
     for epoch in range(EPOCHS):
         if set_epoch:
             sampler.set_epoch(epoch)
-        printed = train_epoch(ddp, optimizer, loader, device)
-        rows.append({"epoch": epoch + 1, "printed": printed, "true": true_loss(ddp, data, device)})
+        mean_loss = train_epoch(ddp, optimizer, loader, device)
+        rows.append(
+            {"epoch": epoch + 1, "printed": mean_loss, "true": true_loss(ddp, data, device)}
+        )
     del ddp
     return rows
 

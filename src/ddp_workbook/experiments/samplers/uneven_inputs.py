@@ -23,25 +23,25 @@ from manyranks.recording.collectives import record_collectives
 
 def steps_with_join(batches: Sequence[int], use_join: bool = True, **options) -> list[float]:
     """The gradient after each step; rank r has batches[r] of them, each with gradient 1 + 2 r."""
-    device, rank, seen = setup(), dist.get_rank(), []
+    device, rank, gradients = setup(), dist.get_rank(), []
     ddp = DistributedDataParallel(nn.Linear(1, 1, bias=False).to(device))
     with Join([ddp], enable=use_join, **options):
         for _ in range(batches[rank]):
             ddp.zero_grad()
             ddp(torch.full((1, 1), 1.0 + 2 * rank, device=device)).sum().backward()
-            seen.append(ddp.module.weight.grad.item())
+            gradients.append(ddp.module.weight.grad.item())
     del ddp
     cleanup()
-    return seen
+    return gradients
 
 
 def all_reduces(batches: int = 20) -> dict[str, int]:
     """How many all-reduces rank 0 makes for so many batches, without Join and with it."""
-    sent = {}
+    counts = {}
     for name, use_join in {"without Join": False, "with Join": True}.items():
         wire = record_collectives(steps_with_join, [batches] * 2, ranks=2, use_join=use_join)
-        sent[name] = int(((wire["rank"] == 0) & (wire["op"] == "all_reduce")).sum())
-    return sent
+        counts[name] = int(((wire["rank"] == 0) & (wire["op"] == "all_reduce")).sum())
+    return counts
 
 
 class DistributedWeightedSampler(Sampler[int]):
@@ -63,16 +63,16 @@ class DistributedWeightedSampler(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         generator = torch.Generator().manual_seed(self.seed + self.epoch)  # the same on all ranks
         total = len(self) * dist.get_world_size()
-        drawn = torch.multinomial(self.weights, total, replacement=True, generator=generator)
-        return iter(drawn[dist.get_rank() :: dist.get_world_size()].tolist())
+        draw = torch.multinomial(self.weights, total, replacement=True, generator=generator)
+        return iter(draw[dist.get_rank() :: dist.get_world_size()].tolist())
 
 
 def rare_digits() -> torch.Tensor:
     """Labels of the digits, with only ten samples of the digit 8."""
     labels = DigitsDataset().labels
-    chosen = torch.ones(len(labels), dtype=torch.bool)
-    chosen[(labels == 8).nonzero().flatten()[10:]] = False
-    return labels[chosen]
+    mask = torch.ones(len(labels), dtype=torch.bool)
+    mask[(labels == 8).nonzero().flatten()[10:]] = False
+    return labels[mask]
 
 
 def balancing_weights(labels: torch.Tensor) -> torch.Tensor:
@@ -80,7 +80,7 @@ def balancing_weights(labels: torch.Tensor) -> torch.Tensor:
     return (1 / labels.bincount())[labels]
 
 
-def labels_drawn(weighted: bool) -> list[int]:
+def draw_labels(weighted: bool) -> list[int]:
     """The labels that this rank gets in an epoch."""
     setup()
     labels = rare_digits()
@@ -89,9 +89,9 @@ def labels_drawn(weighted: bool) -> list[int]:
         if weighted
         else DistributedSampler(labels)
     )
-    drawn = labels[list(sampler)].tolist()
+    own_labels = labels[list(sampler)].tolist()
     cleanup()
-    return drawn
+    return own_labels
 
 
 def classes_by_rank(ranks: int = 4) -> pd.DataFrame:
@@ -99,7 +99,7 @@ def classes_by_rank(ranks: int = 4) -> pd.DataFrame:
     rows = []
     for sampler in (DistributedSampler, DistributedWeightedSampler):
         weighted = sampler is DistributedWeightedSampler
-        for rank, labels in enumerate(launch(labels_drawn, weighted, ranks=ranks)):
+        for rank, labels in enumerate(launch(draw_labels, weighted, ranks=ranks)):
             counts = torch.tensor(labels).bincount(minlength=10).tolist()
             rows += [(sampler.__name__, rank, label, count) for label, count in enumerate(counts)]
     return pd.DataFrame(rows, columns=["sampler", "rank", "class", "samples"])
@@ -159,12 +159,12 @@ def classes_plot(table: pd.DataFrame, rare: int) -> figures.Picture:
     picture = figures.bars(panels, "samples in an epoch", about, upright=True)
     for axes, (sampler, counts) in zip(picture.figure.axes, panels.items(), strict=True):
         totals = counts.sum(axis=1)
-        of_rare, others = totals[rare], totals.drop(rare)
+        of_rare, common = totals[rare], totals.drop(rare)
         axes.text(rare, of_rare, f"{of_rare}", ha="center", va="bottom", weight="bold")
         axes.set_xlabel("digit")
         axes.margins(y=0.1)
         picture.alt += (
-            f" {sampler}: {of_rare} samples of the digit {rare}, {others.min()} to {others.max()} "
+            f" {sampler}: {of_rare} samples of the digit {rare}, {common.min()} to {common.max()} "
             "of each other digit."
         )
     return picture

@@ -24,7 +24,7 @@ COLUMNS = {  # heading: left edge, width
 }
 
 
-JOINS, LATE, OTHER, DIES = "joins", "sleeps 2 s", "calls barrier instead", "is killed"
+JOINS, LATE, OTHER_CALL, DIES = "joins", "sleeps 2 s", "calls barrier instead", "is killed"
 SHAPE = "brings another shape"
 
 
@@ -34,27 +34,27 @@ class SumResult(NamedTuple):
     process: int
     before: float
     after: float
-    waited: float
+    seconds: float
 
 
-def one_sum(rank_3: str = JOINS, **brought: float) -> SumResult:
+def run_sum(rank_3: str = JOINS, **numbers: float) -> SumResult:
     """Each rank brings a number, `x_0` is rank 0's; afterwards all that join have the sum."""
     dist.init_process_group("gloo")  # x is on the CPU, also where each rank has a GPU
     rank = dist.get_rank()
-    x = torch.tensor([float(brought.get(f"x_{rank}", rank + 1))])
+    x = torch.tensor([float(numbers.get(f"x_{rank}", rank + 1))])
     before = x.item()
     if rank == 3:
         x = misbehave(rank_3, x)
-    begun = time.perf_counter()
+    start = time.perf_counter()
     dist.all_reduce(x)
-    return SumResult(os.getpid(), before, x[0].item(), time.perf_counter() - begun)
+    return SumResult(os.getpid(), before, x[0].item(), time.perf_counter() - start)
 
 
 def misbehave(how: str, x: torch.Tensor) -> torch.Tensor:
     """Be late, call something else, be killed, or return another tensor."""
     if how == LATE:
         time.sleep(2)
-    if how == OTHER:
+    if how == OTHER_CALL:
         dist.barrier()
     if how == DIES:
         os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does when memory runs out
@@ -63,22 +63,20 @@ def misbehave(how: str, x: torch.Tensor) -> torch.Tensor:
 
 def play_sum() -> ddp_workbook.Play:
     """One sum, played with: what each of four ranks brings, and how rank 3 behaves."""
-    brought = {
+    sliders = {
         f"x_{rank}": ddp_workbook.slider(f"rank {rank} brings", range(-5, 21), rank + 1)
         for rank in range(4)
     }
-    behaves = ddp_workbook.choice("rank 3", (JOINS, LATE, OTHER, DIES, SHAPE))
+    behaves = ddp_workbook.choice("rank 3", (JOINS, LATE, OTHER_CALL, DIES, SHAPE))
     stills: list[Mapping[str, object]] = [
         {"x_3": 20},
-        *({"rank_3": how} for how in (LATE, DIES, SHAPE, OTHER)),
+        *({"rank_3": how} for how in (LATE, DIES, SHAPE, OTHER_CALL)),
     ]
-    return ddp_workbook.play(
-        one_sum, one_sum_plot, ranks=4, stills=stills, **brought, rank_3=behaves
-    )
+    return ddp_workbook.play(run_sum, sum_plot, ranks=4, stills=stills, **sliders, rank_3=behaves)
 
 
 @figures.house_style
-def one_sum_plot(of_ranks: Sequence[SumResult], **_: object) -> figures.Picture:
+def sum_plot(of_ranks: Sequence[SumResult], **_: object) -> figures.Picture:
     """From left to right: the program, each rank with its value, the sum, the values afterwards."""
     tall = len(of_ranks) * LANE - (LANE - BOX)
     middle = TOP + tall / 2
@@ -89,31 +87,31 @@ def one_sum_plot(of_ranks: Sequence[SumResult], **_: object) -> figures.Picture:
         COLUMNS.values()
     )
     figures.box(axes, (code, middle - 0.5), (code_wide, 1), PROGRAM, family="DejaVu Sans Mono")
-    terms = " + ".join(f"{held.before:g}" for held in of_ranks)
+    terms = " + ".join(f"{result.before:g}" for result in of_ranks)
     figures.box(axes, (sum_at, TOP), (sum_wide, tall), f"all_reduce\n\n{terms}")
-    for rank, held in enumerate(of_ranks):
+    for rank, result in enumerate(of_ranks):
         top = TOP + rank * LANE
         y = top + BOX / 2
-        words = f"rank {rank}, process {held.process}: x = {held.before:g}"
+        words = f"rank {rank}, process {result.process}: x = {result.before:g}"
         figures.box(axes, (rank_at, top), (rank_wide, BOX), words, rank)
         figures.box(
             axes,
             (last, top),
             (last_wide, BOX),
-            f"x = {held.after:g} after {held.waited:.2f} s",
+            f"x = {result.after:g} after {result.seconds:.2f} s",
             rank,
         )
         figures.arrow(axes, (code + code_wide, middle), (rank_at, y))
         figures.arrow(axes, (rank_at + rank_wide, y), (sum_at, y), rank)
         figures.arrow(axes, (sum_at + sum_wide, y), (last, y), rank)
-    before = ", ".join(f"{held.before:g}" for held in of_ranks)
-    after = ", ".join(f"{held.after:g}" for held in of_ranks)
-    processes = ", ".join(str(held.process) for held in of_ranks)
+    before = ", ".join(f"{result.before:g}" for result in of_ranks)
+    after = ", ".join(f"{result.after:g}" for result in of_ranks)
+    processes = ", ".join(str(result.process) for result in of_ranks)
     return figures.Picture(
         axes.figure,
         f"One program runs in {len(of_ranks)} processes, numbered {processes}. Ranks 0 to "
         f"{len(of_ranks) - 1} begin with {before}. all_reduce adds these up. Afterwards the ranks "
         f"have {after}. The longest call of all_reduce took "
-        f"{max(held.waited for held in of_ranks):.2f} s, the shortest "
-        f"{min(held.waited for held in of_ranks):.2f} s.",
+        f"{max(result.seconds for result in of_ranks):.2f} s, the shortest "
+        f"{min(result.seconds for result in of_ranks):.2f} s.",
     )

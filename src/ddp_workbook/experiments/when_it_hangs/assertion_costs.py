@@ -29,13 +29,13 @@ def assertion_times(width: int) -> tuple[int, float, float]:
 
 def fastest(call: Callable, argument: object) -> float:
     """Seconds of the fastest of some calls."""
-    found = []
+    seconds = []
     for _ in range(REPEATS):
         dist.barrier()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         call(argument)
-        found.append(time.perf_counter() - begun)
-    return min(found)
+        seconds.append(time.perf_counter() - start)
+    return min(seconds)
 
 
 def costs() -> ddp_workbook.TextTable:

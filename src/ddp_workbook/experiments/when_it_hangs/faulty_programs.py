@@ -129,12 +129,12 @@ def correct_program(log: TrainingLog) -> None:
     train(model, model, batches(), log)
 
 
-def train(called: nn.Module, model: nn.Module, loader: DataLoader, log: TrainingLog) -> None:
+def train(callee: nn.Module, model: nn.Module, loader: DataLoader, log: TrainingLog) -> None:
     """A step for each batch."""
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for x, y in loader:
         optimizer.zero_grad()
-        loss = F.mse_loss(called(x), y)
+        loss = F.mse_loss(callee(x), y)
         loss.backward()
         log.note(x, model, loss)
         optimizer.step()

@@ -28,9 +28,9 @@ def all_reduce_times(late: int, when: str) -> list[tuple[float, float]]:
     for step in range(STEPS):
         is_late = dist.get_rank() == late and step in LATE_STEPS[when]
         time.sleep(COMPUTE_S + DELAY_S * is_late)
-        entered = time.monotonic()
+        entry = time.monotonic()
         dist.all_reduce(gradient)
-        times.append((entered, time.monotonic()))
+        times.append((entry, time.monotonic()))
     return times
 
 
@@ -40,7 +40,7 @@ def play_late() -> ddp_workbook.Play:
         all_reduce_times,
         waiting_plot,
         ranks=4,
-        stills=[{"when": one} for one in LATE_STEPS if one != "in every step"],
+        stills=[{"when": when} for when in LATE_STEPS if when != "in every step"],
         late=ddp_workbook.slider("late rank", range(4), 2),
         when=ddp_workbook.choice("late", tuple(LATE_STEPS), "in every step"),
     )
@@ -51,12 +51,12 @@ def waiting_plot(of_ranks: list[list[tuple[float, float]]], **_: object) -> figu
     """A lane a rank: when it waited for the others."""
     zero = min(times[0][0] for times in of_ranks) - COMPUTE_S
     events = [
-        (f"rank {rank}", "waits in all_reduce", 1e3 * (entered - zero), 1e3 * (left - zero))
+        (f"rank {rank}", "waits in all_reduce", 1e3 * (entry - zero), 1e3 * (departure - zero))
         for rank, times in enumerate(of_ranks)
-        for entered, left in times
+        for entry, departure in times
     ]
     table = pd.DataFrame(events, columns=["lane", "what", "start", "end"])
-    waited = [sum(left - entered for entered, left in times) for times in of_ranks]
-    least = min(range(len(waited)), key=waited.__getitem__)
-    about = f"Rank {least} waits least, {1e3 * waited[least]:.0f} ms in {STEPS} steps"
+    waits = [sum(departure - entry for entry, departure in times) for times in of_ranks]
+    least = min(range(len(waits)), key=waits.__getitem__)
+    about = f"Rank {least} waits least, {1e3 * waits[least]:.0f} ms in {STEPS} steps"
     return figures.lanes(table, "ms", about, by="rank", pale=["waits in all_reduce"])

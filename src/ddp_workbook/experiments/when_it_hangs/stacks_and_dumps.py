@@ -40,8 +40,8 @@ def stack_and_error() -> tuple[str, str]:
             with contextlib.suppress(RuntimeError):
                 try:
                     dist.all_reduce(torch.ones(1))
-                except RuntimeError as failed:
-                    error = str(failed)
+                except RuntimeError as failure:
+                    error = str(failure)
                     raise
         faulthandler.cancel_dump_traceback_later()
         file.seek(0)
@@ -51,10 +51,10 @@ def stack_and_error() -> tuple[str, str]:
 
 def stacks_and_errors() -> ddp_workbook.TextTable:
     """Where each of four ranks stands while it hangs, and what gloo says when its time is up."""
-    found = ddp_workbook.launch(stack_and_error, ranks=4)
+    results = ddp_workbook.launch(stack_and_error, ranks=4)
     rows = [
         (rank, frame.replace('"', ""), error.partition(" ")[2] or "none")
-        for rank, (frame, error) in enumerate(found)
+        for rank, (frame, error) in enumerate(results)
     ]
     columns = ["rank", "where faulthandler finds it", "the error, after the limit of 1 s"]
     return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))
@@ -63,7 +63,7 @@ def stacks_and_errors() -> ddp_workbook.TextTable:
 def dumps(job: str) -> list[list[dict]]:
     """What the flight recorder of each of four ranks held in a job that hung."""
     jobs = json.loads(DUMPS.read_text(encoding="utf-8"))
-    return next(one["dumps"] for one in jobs if one["job"] == job)
+    return next(record["dumps"] for record in jobs if record["job"] == job)
 
 
 def calls_by_rank(job: str) -> ddp_workbook.TextTable:
@@ -111,14 +111,14 @@ def fr_trace_report(fix_group_name: bool = True) -> str:
         )
     if run.returncode:
         return run.stderr.strip().splitlines()[-1]
-    said = (run.stdout + run.stderr).partition("Not all ranks")
-    return (said[1] + said[2]).partition("collective stack trace")[0].strip()
+    parts = (run.stdout + run.stderr).partition("Not all ranks")
+    return (parts[1] + parts[2]).partition("collective stack trace")[0].strip()
 
 
 def cell(entry: dict | None) -> str:
     """One call of one rank."""
     if entry is None:
         return "-"
-    line = next(one["line"] for one in entry["frames"] if one["filename"] == "train.py")
+    line = next(frame["line"] for frame in entry["frames"] if frame["filename"] == "train.py")
     name = entry["profiling_name"].removeprefix("gloo:")
     return f"{name}, line {line}{'' if entry['retired'] else ', waits'}"

@@ -42,15 +42,15 @@ class ProgramRun(NamedTuple):
 def run_program(program: str) -> tuple[ProgramRun, ProgramRun]:
     """Run the program that is well, then the patient's; all from one seed."""
     setup()
-    stays = []
-    for one in (CORRECT, program):
+    runs = []
+    for name in (CORRECT, program):
         torch.manual_seed(0)
         log, calls = TrainingLog(), list[dict]()
         with Recorder(calls):
-            FAULTY_PROGRAMS[one].program(log)
-        stays.append(ProgramRun(log, len(calls)))
+            FAULTY_PROGRAMS[name].program(log)
+        runs.append(ProgramRun(log, len(calls)))
     dist.barrier()
-    return stays[0], stays[1]
+    return runs[0], runs[1]
 
 
 def play_symptoms() -> ddp_workbook.Play:
@@ -59,7 +59,7 @@ def play_symptoms() -> ddp_workbook.Play:
         run_program,
         symptoms_table,
         ranks=4,
-        stills=[{"program": one} for one in "BCGHJ"],
+        stills=[{"program": program} for program in "BCGHJ"],
         program=ddp_workbook.choice("patient", tuple(FAULTY_PROGRAMS)),
     )
 
@@ -68,36 +68,38 @@ def symptoms_table(
     of_ranks: list[tuple[ProgramRun, ProgramRun]], **_: object
 ) -> ddp_workbook.TextTable:
     """The losses that each rank logged, and what the five signals say."""
-    well, ill = zip(*of_ranks, strict=True)
-    charts = [stay.log for stay in ill]
-    found = [
+    correct, faulty = zip(*of_ranks, strict=True)
+    logs = [run.log for run in faulty]
+    answers = [
         (f"rank {rank} logged", ", ".join(f"{loss:.2f}" for loss in log.losses))
-        for rank, log in enumerate(charts)
+        for rank, log in enumerate(logs)
     ]
-    if charts[0].losses:
+    if logs[0].losses:
         losses = [
-            abs(one - other) < CLOSE
-            for one, other in zip(mean_losses(well), mean_losses(ill), strict=True)
+            abs(correct_loss - faulty_loss) < CLOSE
+            for correct_loss, faulty_loss in zip(
+                mean_losses(correct), mean_losses(faulty), strict=True
+            )
         ]
-        found += [
-            ("Rows of its own on each rank?", yes_or_no(distinct(charts, "rows", len(charts)))),
-            ("The same gradients on all ranks?", yes_or_no(distinct(charts, "gradients", 1))),
-            ("The same weights on all ranks?", yes_or_no(distinct(charts, "weights", 1))),
+        answers += [
+            ("Rows of its own on each rank?", yes_or_no(distinct(logs, "rows", len(logs)))),
+            ("The same gradients on all ranks?", yes_or_no(distinct(logs, "gradients", 1))),
+            ("The same weights on all ranks?", yes_or_no(distinct(logs, "weights", 1))),
             ("The losses of one process?", yes_or_no(losses)),
-            ("As many calls as it needs?", yes_or_no([ill[0].calls == well[0].calls])),
+            ("As many calls as it needs?", yes_or_no([faulty[0].calls == correct[0].calls])),
         ]
-    return ddp_workbook.text_table(pd.DataFrame(found, columns=["question", "answer"]))
+    return ddp_workbook.text_table(pd.DataFrame(answers, columns=["question", "answer"]))
 
 
-def distinct(charts: list[TrainingLog], what: str, number: int) -> list[bool]:
+def distinct(logs: list[TrainingLog], what: str, number: int) -> list[bool]:
     """For each step, whether the ranks hold so many different values."""
-    of_steps = zip(*(getattr(log, what) for log in charts), strict=True)
+    of_steps = zip(*(getattr(log, what) for log in logs), strict=True)
     return [len(set(values)) == number for values in of_steps]
 
 
-def mean_losses(stays: Sequence[ProgramRun]) -> list[float]:
+def mean_losses(runs: Sequence[ProgramRun]) -> list[float]:
     """The mean loss over the ranks of each step: that of one process on the whole batch."""
-    of_steps = zip(*(stay.log.losses for stay in stays), strict=True)
+    of_steps = zip(*(run.log.losses for run in runs), strict=True)
     return [sum(losses) / len(losses) for losses in of_steps]
 
 
@@ -105,14 +107,19 @@ def yes_or_no(of_steps: list[bool]) -> str:
     """Yes, or no and from which step on."""
     if all(of_steps):
         return "yes"
-    return "no" + f", from step {of_steps.index(False)} on" * (len(of_steps) > 1)
+    return f"no, from step {of_steps.index(False)} on" if len(of_steps) > 1 else "no"
 
 
 def programs_table() -> ddp_workbook.TextTable:
     """Who the patients were, and where people asked about them."""
     rows = [
-        (name, one.program.__name__, one.wrong, one.source.removeprefix("https://github.com/"))
-        for name, one in FAULTY_PROGRAMS.items()
+        (
+            name,
+            entry.program.__name__,
+            entry.wrong,
+            entry.source.removeprefix("https://github.com/"),
+        )
+        for name, entry in FAULTY_PROGRAMS.items()
     ]
     columns = ["patient", "program", "what was wrong", "thread on GitHub"]
     return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))
@@ -127,11 +134,11 @@ TRAINS_TO_THE_END = "AHIJKL"
 @figures.house_style
 def curves() -> figures.Picture:
     """The losses that rank 0 logs, of the patient that is well and of the five silent ones."""
-    logged = {
-        f"patient {one}": ddp_workbook.launch(run_program, one, ranks=4)[0][1].log.losses
-        for one in TRAINS_TO_THE_END
+    losses_by_program = {
+        f"patient {program}": ddp_workbook.launch(run_program, program, ranks=4)[0][1].log.losses
+        for program in TRAINS_TO_THE_END
     }
-    table = pd.DataFrame(logged, index=pd.RangeIndex(1, 5, name="step"))
+    table = pd.DataFrame(losses_by_program, index=pd.RangeIndex(1, 5, name="step"))
     return figures.lines(table, "loss on rank 0", "Six programs, one of which is right")
 
 
@@ -169,21 +176,21 @@ def losses(last: bool) -> list[float]:
     fully_shard(model)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1) if last else early
     x, y = next(iter(batches()))
-    found = []
+    history = []
     for _ in range(4):
         model.zero_grad()
         loss = F.mse_loss(model(x), y)
         loss.backward()
         optimizer.step()
-        found.append(loss.item())
+        history.append(loss.item())
     cleanup()
-    return found
+    return history
 
 
 def optimizer_before_sharding() -> ddp_workbook.TextTable:
     """The losses of rank 0 on one batch, with either optimizer."""
     rows = [
-        (made, ", ".join(f"{loss:.2f}" for loss in ddp_workbook.launch(losses, last, ranks=2)[0]))
-        for made, last in (("after fully_shard", True), ("before fully_shard", False))
+        (when, ", ".join(f"{loss:.2f}" for loss in ddp_workbook.launch(losses, last, ranks=2)[0]))
+        for when, last in (("after fully_shard", True), ("before fully_shard", False))
     ]
     return ddp_workbook.text_table(pd.DataFrame(rows, columns=["optimizer made", "losses"]))
