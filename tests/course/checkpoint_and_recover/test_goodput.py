@@ -1,9 +1,9 @@
 """Page 08 "Where the time goes": one interruption in parts, and shares of all time."""
 
 import pytest
-from ddp_workbook.experiments.checkpoint_and_recover.save_interval import mtbf_s
 
 from ddp_workbook.experiments.checkpoint_and_recover import goodput
+from ddp_workbook.experiments.checkpoint_and_recover.save_interval import mtbf_s
 
 pytestmark = pytest.mark.push("claims of further pages")
 

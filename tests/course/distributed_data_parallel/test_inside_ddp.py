@@ -23,7 +23,7 @@ from ddp_workbook.experiments.distributed_data_parallel.messages import (
     Message,
 )
 from ddp_workbook.judging.advice import for_failure
-from manyranks.diagnostics.report import how_it_ended
+from manyranks.diagnostics.report import exit_status_in_words
 from manyranks.errors import RankFailed
 from manyranks.recording.collectives import record_collectives, run_and_record
 from tests.workers import ddp_claims as workers
@@ -288,7 +288,7 @@ def test_the_first_step_with_an_unused_part_sends_nothing():
 @pytest.mark.parametrize("code", [-signal.SIGABRT, -signal.SIGSEGV])
 def test_buckets_of_different_sizes_get_one_advice_however_gloo_dies_of_them(code):
     """Most often its reader of the socket aborts; on a busy machine it has crashed instead."""
-    failure = RankFailed("", rank=3, reason=how_it_ended(code), returncode=code)
+    failure = RankFailed("", rank=3, reason=exit_status_in_words(code), returncode=code)
     advice = for_failure(failure, bucketed_average.CHECK.errors, group=True)
     assert advice.startswith("Buckets of different sizes met in one all_reduce")
 

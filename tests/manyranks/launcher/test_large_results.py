@@ -154,8 +154,8 @@ def test_messages_in_pieces_of_any_size(monkeypatch):
     for system in (os.name, "nt"):
         for at_once in (1, 7, 1000, 1 << 20):
             ours, theirs = CONTEXT.Pipe()
-            monkeypatch.setattr(framing, "READ_AT_ONCE", at_once)
-            monkeypatch.setattr(framing, "WRITE_AT_ONCE", max(at_once, 1000))
+            monkeypatch.setattr(framing, "READ_BYTES", at_once)
+            monkeypatch.setattr(framing, "WRITE_BYTES", max(at_once, 1000))
             monkeypatch.setattr(framing, "os", SimpleNamespace(**vars(os) | {"name": system}))
             sender = threading.Thread(target=send_all, args=(theirs, messages))
             sender.start()

@@ -11,7 +11,7 @@ import pytest
 from manyranks.diagnostics import missing_requirements
 from manyranks.diagnostics.gpu_needs import CLOCK, GUARD, NO_GRAPH, gpu_needs
 from manyranks.diagnostics.launcher_needs import launcher_needs
-from manyranks.diagnostics.source import Source, mended, read
+from manyranks.diagnostics.source import Source, apply_edits, read
 from manyranks.errors import RankFailed
 from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.launch import launch, run_ranks
@@ -359,7 +359,7 @@ def test_all_lines_are_listed_at_once_and_the_mended_script_runs(script, tmp_pat
     assert list(rows(told.splitlines(), above=0)) == LISTED[script], told
     source = Source(file.read_text())
     edits = [edit for find in (gpu_needs, launcher_needs) for n in find(source) for edit in n.edits]
-    file.write_text(mended(source.text, missing_requirements.outermost(edits)))
+    file.write_text(apply_edits(source.text, missing_requirements.outermost(edits)))
     assert launch_script(file, capsys).count("trained on") == 2
 
 
@@ -478,9 +478,7 @@ def test_a_large_file_does_not_keep_the_report_waiting(tmp_path):
 def test_many_lines_are_cut_and_counted(tmp_path):
     text = b"import torch\n" + b"torch.cuda.synchronize()\n" * 20
     lines = look_at_after(tmp_path / "script.py", text)
-    assert (
-        len(rows(lines)) == missing_requirements.MOST_ROWS and lines[-1] == "  … and 8 more lines"
-    )
+    assert len(rows(lines)) == missing_requirements.MAX_ROWS and lines[-1] == "  … and 8 more lines"
 
 
 def test_a_module_beside_the_script_is_listed_too(tmp_path):

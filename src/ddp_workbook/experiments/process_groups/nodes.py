@@ -57,7 +57,7 @@ def store_node(runs: Mapping[str, AgentRun]) -> int:
     (found,) = (
         node
         for node, run in enumerate(runs.values())
-        if any(listened == port for _, listened in run.listens)
+        if any(listened == port for _, listened in run.addresses)
     )
     return found
 
