@@ -205,14 +205,14 @@ def rows(lines: list[str], above: int = HEAD.count("\n")) -> dict[int | tuple[in
     return found
 
 
-def applied(text: str, mends: dict[int | tuple[int, int], str]) -> str:
+def apply_rows(text: str, rows: dict[int | tuple[int, int], str]) -> str:
     """The script after a reader has done literally what the rows say."""
     lines = text.split("\n")
-    ranges = [(p if isinstance(p, tuple) else (p, p), mend) for p, mend in mends.items()]
-    for (first, last), mend in sorted(ranges, reverse=True):
+    ranges = [(p if isinstance(p, tuple) else (p, p), row) for p, row in rows.items()]
+    for (first, last), row in sorted(ranges, reverse=True):
         indent = re.match(r"\s*", lines[first - 1])[0]
         # A block must not be empty, as every reader of Python knows.
-        new = mend.removeprefix("write ") if mend.startswith("write ") else "pass"
+        new = row.removeprefix("write ") if row.startswith("write ") else "pass"
         lines[first - 1 : last] = [indent + new]
     return "\n".join(lines)
 
@@ -249,7 +249,7 @@ CODE = re.compile("write (?!a value)|delete")  # a mend that needs no thought
 
 def test_each_script_runs_after_what_the_rows_say(tmp_path):
     plain = [one for one in FAILS if all(map(CODE.match, FAILS[one].values()))]
-    mended_scripts = [applied(script, FAILS[script]) for script in plain]
+    mended_scripts = [apply_rows(script, FAILS[script]) for script in plain]
     found = outcomes_of(mended_scripts, tmp_path)
     assert {script: error for script, error in found.items() if error} == {}
 
