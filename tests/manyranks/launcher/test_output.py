@@ -85,8 +85,8 @@ def test_what_is_hidden_is_counted_alike_however_it_arrives(at_once):
     taken = RankOutput(0, lambda rank, text: shown.append(text), max_lines=100)
     for start in range(0, len(data), at_once):
         taken.feed(data[start : start + at_once])
-    assert (shown, list(taken.last)) == (lines[:100], lines[-output.TAIL_LINES :])
-    assert taken.hidden == len(lines) - 100
+    assert (shown, list(taken.tail)) == (lines[:100], lines[-output.TAIL_LINES :])
+    assert taken.hidden_lines == len(lines) - 100
     assert taken.hidden_bytes == sum(len(line) + 1 for line in lines[100:])
 
 
