@@ -77,8 +77,8 @@ def run(folder: Path, *sources: str) -> list[str]:
     cells = [nbformat.v4.new_code_cell(source) for source in ("%load_ext ddp_workbook", *sources)]
     path = folder / "page.ipynb"
     nbformat.write(nbformat.v4.new_notebook(cells=cells), path)
-    done = book.execute(path).cells[1:]
-    return [ANSI.sub("", "\n".join(map(text_of, cell.outputs))) for cell in done]
+    page = book.execute(path).cells[1:]
+    return [ANSI.sub("", "\n".join(map(text_of, cell.outputs))) for cell in page]
 
 
 def text_of(output) -> str:

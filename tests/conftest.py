@@ -216,14 +216,14 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
 
     In that process: fail a run of `make test` whose tests have left something in the checkout.
     """
-    from tests.levels import wanted
+    from tests.levels import runs_level
 
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
         output["not_run"] = session.config.stash.get(NOT_RUN, {})
     elif new := there(session.config) - session.config.stash[THERE]:
         session.config.stash[NEW] = sorted(new)
-        if wanted(session.config, ""):
+        if runs_level(session.config, ""):
             session.exitstatus = session.exitstatus or pytest.ExitCode.TESTS_FAILED
 
 
@@ -242,11 +242,11 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log):
         return None
     from xdist.scheduler import LoadFileScheduling
 
-    from tests.levels import PARTED
+    from tests.levels import SPLIT_FILES
 
     class ByFileOrPart(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
-            part = re.search(r"\[(\w+)", nodeid) if PARTED.search(nodeid) else None
+            part = re.search(r"\[(\w+)", nodeid) if SPLIT_FILES.search(nodeid) else None
             return part[1] if part else super()._split_scope(nodeid)
 
     return ByFileOrPart(config, log)

@@ -8,14 +8,16 @@ from tools.wrong_answers import WrongAnswer
 EXERCISES = {name: Exercise(name) for name in names()}
 
 
-def edits(one: Exercise) -> list[WrongAnswer]:
+def edits(task: Exercise) -> list[WrongAnswer]:
     """The edits of its table as cells, in order; ValueError names a row that does not fit."""
     rows = []
-    for number, (words, edit) in enumerate(one.check.edits):
+    for number, (words, edit) in enumerate(task.check.edits):
         try:
-            rows.append(WrongAnswer(one.name, f"row {number}", edit.apply(one.solution), (words,)))
+            rows.append(
+                WrongAnswer(task.name, f"row {number}", edit.apply(task.solution), (words,))
+            )
         except ValueError as error:
-            raise ValueError(f"{one.name}, row {number} ({words}): {error}") from None
+            raise ValueError(f"{task.name}, row {number} ({words}): {error}") from None
     return rows
 
 
@@ -31,6 +33,6 @@ def pattern(words: str) -> str:
     return re.sub(r"\\\{\w+\\\}", r"\\d+", re.escape(words))
 
 
-def stripped(code: str) -> set[str]:
+def stripped_lines(code: str) -> set[str]:
     """The lines of some code, without margin."""
     return {line.strip() for line in code.splitlines()}

@@ -104,9 +104,9 @@ def obey_permissions() -> None:
         ctypes.CDLL(None).prctl(24, 1, 0, 0, 0)
 
 
-def refused(done: subprocess.CompletedProcess, *parts: str) -> None:
+def assert_refused(result: subprocess.CompletedProcess, *parts: str) -> None:
     """Assert that the command failed in words that have these parts, and without a traceback."""
-    assert done.returncode != 0
-    assert "Traceback" not in done.stdout + done.stderr
+    assert result.returncode != 0
+    assert "Traceback" not in result.stdout + result.stderr
     for part in parts:
-        assert part in done.stderr
+        assert part in result.stderr

@@ -19,8 +19,8 @@ def no_rank_left():
     """No process of any rank is left at the end of a test; on a busy machine, soon after it."""
     yield
     server = fork_server.server_pid()
-    left = lambda: [] if server is None else alive(subreaper.children(server))  # noqa: E731
-    assert wait_until(lambda: not left()), [psutil.Process(pid) for pid in left()]
+    orphans = lambda: [] if server is None else alive(subreaper.children(server))  # noqa: E731
+    assert wait_until(lambda: not orphans()), [psutil.Process(pid) for pid in orphans()]
 
 
 @pytest.fixture
@@ -44,11 +44,11 @@ def pids_in(folder: Path) -> list[int]:
 
 def descriptors() -> dict[str, str]:
     """Open files of this process."""
-    found = {}
+    links = {}
     for name in os.listdir("/proc/self/fd"):
         with contextlib.suppress(OSError):
-            found[name] = os.readlink(f"/proc/self/fd/{name}")
-    return found
+            links[name] = os.readlink(f"/proc/self/fd/{name}")
+    return links
 
 
 def threads() -> int:

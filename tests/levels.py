@@ -25,11 +25,11 @@ BYTES_PER_WORKER = 1.5e9  # bytes of memory for a process of pytest, its kernel 
 RUNS = {"push": "`make test-push`", "release": "`make test-all`"}  # marker -> what runs it
 ALWAYS = {"browser": "the browser", "cluster": "hosts and Slurm"}  # marker of `push` tests -> kind
 # Files whose tests are shared out by what they are about: an exercise, a page
-PARTED = re.compile(r"\b(?:test_exercises|test_notebooks|test_mutants)\.py")
+SPLIT_FILES = re.compile(r"\b(?:test_exercises|test_notebooks|test_mutants)\.py")
 OF_A_FILE = re.compile(r'(?m)^pytestmark = .*?mark\.(\w+)(?:\("(.*?)"\))?')
 # level -> kind -> [tests, files that were not collected]
-LEFT = pytest.StashKey[dict[str, dict[str, list[int]]]]()
-BEGAN = pytest.StashKey[float]()  # processor seconds as a test began
+OMITTED = pytest.StashKey[dict[str, dict[str, list[int]]]]()
+START_SECONDS = pytest.StashKey[float]()  # processor seconds as a test began
 TICK = os.sysconf("SC_CLK_TCK")
 
 
@@ -39,7 +39,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--all", action="store_true", help="run the tests of every level")
 
 
-def wanted(config: pytest.Config, level: str) -> bool:
+def runs_level(config: pytest.Config, level: str) -> bool:
     """Whether tests of this level, "" for that of `make test`, are run."""
     if config.getoption("--all"):
         return True
@@ -65,10 +65,10 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
     text = collection_path.read_text(encoding="utf-8")
     level, kind = level_of_file(text)
     if level:
-        if not wanted(config, level):
+        if not runs_level(config, level):
             words = re.findall(r"\w+", config.getoption("keyword"))
             if not words or any(word in f"{collection_path}\n{text}" for word in words):
-                left(config)[level][kind][1] += 1
+                omissions(config)[level][kind][1] += 1
             return True
     elif config.getoption("--push") and not config.getoption("--all"):
         return True if not re.search(rf"mark\.(push|{'|'.join(ALWAYS)})\b", text) else None
@@ -77,16 +77,16 @@ def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool 
 
 def level_of_file(text: str) -> tuple[str, str]:
     """What `level_of` says of all tests of a file with this text, as its `pytestmark` says it."""
-    found = OF_A_FILE.search(text)
-    marker, kind = found.groups() if found else ("", "")
+    match = OF_A_FILE.search(text)
+    marker, kind = match.groups() if match else ("", "")
     if marker in ALWAYS:
         return "push", ALWAYS[marker]
     return (marker, kind) if marker in RUNS else ("", "")
 
 
-def left(config: pytest.Config) -> dict[str, dict[str, list[int]]]:
+def omissions(config: pytest.Config) -> dict[str, dict[str, list[int]]]:
     """What is left out for time so far."""
-    return config.stash.setdefault(LEFT, defaultdict(lambda: defaultdict(lambda: [0, 0])))
+    return config.stash.setdefault(OMITTED, defaultdict(lambda: defaultdict(lambda: [0, 0])))
 
 
 def level_of(item: pytest.Item) -> tuple[str, str]:
@@ -102,10 +102,10 @@ def level_of(item: pytest.Item) -> tuple[str, str]:
 
 def leave_out(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Take out the tests of other levels, and count them."""
-    out = {item: level_of(item) for item in items if not wanted(config, level_of(item)[0])}
+    out = {item: level_of(item) for item in items if not runs_level(config, level_of(item)[0])}
     for level, kind in out.values():
         if level:
-            left(config)[level][kind][0] += 1
+            omissions(config)[level][kind][0] += 1
     config.hook.pytest_deselected(items=list(out))
     items[:] = [item for item in items if item not in out]
 
@@ -122,7 +122,11 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
     most = limits.usable_cores() + (not config.getoption("keyword"))
     files = named_files(config)
-    if files and len(files) == len(config.args) and not any(PARTED.search(file) for file in files):
+    if (
+        files
+        and len(files) == len(config.args)
+        and not any(SPLIT_FILES.search(file) for file in files)
+    ):
         most = min(most, len(files))
     processes = min(most, int(limits.free_memory() / BYTES_PER_WORKER))
     return processes if processes > 1 else 0
@@ -160,7 +164,7 @@ def processor_seconds() -> float:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item):
     """Note the processor time when the test, its first fixtures included, begins."""
-    item.stash[BEGAN] = processor_seconds()
+    item.stash[START_SECONDS] = processor_seconds()
     return (yield)
 
 
@@ -169,12 +173,12 @@ def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo):
     """Fail a test of `make test` that has taken more than its share, where nothing may skip."""
     report = yield
     if no_skips() and report.passed and call.when == "call" and not level_of(item)[0]:
-        took = processor_seconds() - item.stash[BEGAN]
-        if took > NOISE * SECONDS and not item.get_closest_marker("long"):
+        seconds = processor_seconds() - item.stash[START_SECONDS]
+        if seconds > NOISE * SECONDS and not item.get_closest_marker("long"):
             report.outcome = "failed"
             report.longrepr = (
-                f"{item.nodeid} took {took:.1f} processor seconds, and a test of `make test` has "
-                f"{SECONDS}: move it, by marking it `push` or, if it belongs there, `long`."
+                f"{item.nodeid} took {seconds:.1f} processor seconds, and a test of `make test` "
+                f"has {SECONDS}: move it, by marking it `push` or, if it belongs there, `long`."
             )
     return report
 
@@ -186,7 +190,7 @@ def pytest_sessionfinish(session: pytest.Session) -> None:
     """In a worker of pytest-xdist: tell the process that sums up what was left out here."""
     output = getattr(session.config, "workeroutput", None)
     if output is not None:
-        output["left"] = {level: dict(kinds) for level, kinds in left(session.config).items()}
+        output["left"] = {level: dict(kinds) for level, kinds in omissions(session.config).items()}
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -194,19 +198,23 @@ def pytest_testnodedown(node) -> None:
     """Hear from a worker of pytest-xdist; each of them has looked at all tests."""
     output = getattr(node, "workeroutput", {})
     if "left" in output:  # a worker that has crashed says nothing
-        node.config.stash[LEFT] = output["left"]
+        node.config.stash[OMITTED] = output["left"]
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """A line for each level that was left out: the command, how many tests, and of which kinds."""
-    found = left(terminalreporter.config)
-    if found:
+    levels = omissions(terminalreporter.config)
+    if levels:
         terminalreporter.section("left out for time")
     for level, runs in RUNS.items():
-        if kinds := found.get(level):
+        if kinds := levels.get(level):
             tests, files = (sum(counts) for counts in zip(*kinds.values(), strict=True))
             counts = [f"{tests} test{'s' * (tests != 1)}"] * bool(tests)
             counts += [f"{files} file{'s' * (files != 1)} of tests"] * bool(files)
             most = sorted(kinds, key=lambda kind: (-sum(kinds[kind]), kind))
-            named = ", ".join(most[:6]) + f" and {len(most) - 6} other kinds" * (len(most) > 6)
-            terminalreporter.write_line(f"{runs} runs {' and '.join(counts)} more: {named}.")
+            kinds_in_words = ", ".join(most[:6]) + f" and {len(most) - 6} other kinds" * (
+                len(most) > 6
+            )
+            terminalreporter.write_line(
+                f"{runs} runs {' and '.join(counts)} more: {kinds_in_words}."
+            )

@@ -25,11 +25,11 @@ from tools.set_up import ROOT
 
 FILE = ROOT / "data" / "when_it_hangs" / "dumps.json"
 PAIRS = {"0": [0, 1, 2, 3], "1": [0, 1], "2": [2, 3]}  # a group's name -> its ranks
-KEPT = (
+ENTRY_FIELDS = (
     *("collective_seq_id", "process_group", "profiling_name"),
     *("input_sizes", "retired", "state", "frames"),
 )
-HUNG = 1.5  # seconds after which nothing moves any more
+HANG_S = 1.5  # seconds after which nothing moves any more
 
 
 def average(tensor: torch.Tensor, group: dist.ProcessGroup | None = None) -> None:
@@ -114,13 +114,13 @@ def main() -> None:
 
 def note(file: Path) -> None:
     """Write the entries of this rank, once nothing moves any more, and end the process."""
-    time.sleep(HUNG)
+    time.sleep(HANG_S)
     dump = pickle.loads(torch._C._distributed_c10d._dump_fr_trace())
-    entries = [{key: entry[key] for key in KEPT} for entry in dump["entries"]]
+    entries = [{key: entry[key] for key in ENTRY_FIELDS} for entry in dump["entries"]]
     for entry in entries:
         entry["frames"] = [frame | {"filename": short(frame["filename"])} for frame in own(entry)]
     file.write_text(json.dumps(entries), encoding="utf-8")
-    time.sleep(HUNG)  # the other ranks write as well, and an end of this one would wake them
+    time.sleep(HANG_S)  # the other ranks write as well, and an end of this one would wake them
     os._exit(0)
 
 
@@ -146,7 +146,7 @@ def record() -> None:
             subprocess.run(command, cwd=ROOT, check=True, capture_output=True, timeout=120)
             dumps = [json.loads((Path(folder) / f"{r}.json").read_text()) for r in range(4)]
         jobs.append({"job": job.__name__, "groups": PAIRS, "dumps": dumps})
-    lines = ",\n".join(json.dumps(one) for one in jobs)
+    lines = ",\n".join(json.dumps(job) for job in jobs)
     FILE.write_text(f"[\n{lines}\n]\n", encoding="utf-8")
 
 

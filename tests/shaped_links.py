@@ -28,8 +28,8 @@ class Links:
 def fit_links(timings: pd.DataFrame) -> tuple[Links, np.ndarray]:
     """From all-reduces (columns ranks, bytes, seconds, bytes_per_second); with the residuals."""
     ranks, size = timings["ranks"].to_numpy(float), timings["bytes"].to_numpy(float)
-    sent = 2 * (ranks - 1) / ranks * size
-    wire = sent / timings["bytes_per_second"].to_numpy(float)
-    terms = {"alpha": 2 * (ranks - 1), "host": sent, "overhead": wire}
+    bytes_sent = 2 * (ranks - 1) / ranks * size
+    wire = bytes_sent / timings["bytes_per_second"].to_numpy(float)
+    terms = {"alpha": 2 * (ranks - 1), "host": bytes_sent, "overhead": wire}
     fit = least_squares(terms, timings["seconds"])
     return Links(**fit.coefficients), fit.residuals

@@ -81,43 +81,43 @@ def equals_one_process(
     __tracebackhide__ = True
     (expected,) = on_ranks(1, timeout)(step, *args, **kwargs)
     for number in ranks:
-        for rank, found in enumerate(on_ranks(number, timeout)(step, *args, **kwargs)):
-            if words := first_difference(found, expected, functools.partial(close, rtol, atol)):
+        for rank, actual in enumerate(on_ranks(number, timeout)(step, *args, **kwargs)):
+            if words := first_difference(actual, expected, functools.partial(close, rtol, atol)):
                 raise AssertionError(f"rank {rank} of {number}, against one process: {words}")
 
 
-def close(rtol: float, atol: float, found: torch.Tensor, expected: torch.Tensor) -> str:
+def close(rtol: float, atol: float, actual: torch.Tensor, expected: torch.Tensor) -> str:
     """In words how far two tensors are apart; empty if they are close enough."""
-    if found.shape != expected.shape or found.dtype != expected.dtype:
-        kinds = [f"{one.dtype} {list(one.shape)}" for one in (found, expected)]
+    if actual.shape != expected.shape or actual.dtype != expected.dtype:
+        kinds = [f"{tensor.dtype} {list(tensor.shape)}" for tensor in (actual, expected)]
         return f"is {kinds[0]} instead of {kinds[1]}"
-    if torch.allclose(found, expected, rtol=rtol, atol=atol, equal_nan=True):
+    if torch.allclose(actual, expected, rtol=rtol, atol=atol, equal_nan=True):
         return ""
-    apart = (found.double() - expected.double()).abs().max().item()
+    apart = (actual.double() - expected.double()).abs().max().item()
     return f"differs by up to {apart:.2g}"
 
 
-def first_difference(found: Any, expected: Any, compare: Callable, name: str = "result") -> str:
+def first_difference(actual: Any, expected: Any, compare: Callable, name: str = "result") -> str:
     """The first part that is not the same, by its name and how; empty if there is none."""
-    if isinstance(expected, torch.Tensor) and isinstance(found, torch.Tensor):
-        words = compare(found.cpu(), expected.cpu())
+    if isinstance(expected, torch.Tensor) and isinstance(actual, torch.Tensor):
+        words = compare(actual.cpu(), expected.cpu())
         return f"{name} {words}" if words else ""
-    if isinstance(expected, Mapping) and isinstance(found, Mapping):
-        if found.keys() != expected.keys():
-            return f"{name} has other keys: {sorted(map(str, found.keys() ^ expected.keys()))}"
-        pairs = [(f"{name}[{key!r}]", found[key], expected[key]) for key in expected]
-    elif isinstance(expected, list | tuple) and isinstance(found, list | tuple):
-        if len(found) != len(expected):
-            return f"{name} has {len(found)} entries instead of {len(expected)}"
+    if isinstance(expected, Mapping) and isinstance(actual, Mapping):
+        if actual.keys() != expected.keys():
+            return f"{name} has other keys: {sorted(map(str, actual.keys() ^ expected.keys()))}"
+        pairs = [(f"{name}[{key!r}]", actual[key], expected[key]) for key in expected]
+    elif isinstance(expected, list | tuple) and isinstance(actual, list | tuple):
+        if len(actual) != len(expected):
+            return f"{name} has {len(actual)} entries instead of {len(expected)}"
         pairs = [
-            (f"{name}[{n}]", *pair) for n, pair in enumerate(zip(found, expected, strict=True))
+            (f"{name}[{n}]", *pair) for n, pair in enumerate(zip(actual, expected, strict=True))
         ]
-    elif isinstance(expected, float) and isinstance(found, float):
-        words = compare(torch.tensor(found).double(), torch.tensor(expected).double())
+    elif isinstance(expected, float) and isinstance(actual, float):
+        words = compare(torch.tensor(actual).double(), torch.tensor(expected).double())
         return f"{name} {words}" if words else ""
     else:
-        return "" if found == expected else f"{name} is {found!r} instead of {expected!r}"
-    for part, one, other in pairs:
-        if words := first_difference(one, other, compare, part):
+        return "" if actual == expected else f"{name} is {actual!r} instead of {expected!r}"
+    for part, value, reference in pairs:
+        if words := first_difference(value, reference, compare, part):
             return words
     return ""

@@ -22,7 +22,7 @@ from ddp_workbook.judging.verdict import NOT_ATTEMPTED, SOLVED
 from ddp_workbook.page import pages
 from ddp_workbook.workshop.minutes import of_exercise
 from tests.attempts import as_text, attempts_in_a_folder  # noqa: F401 (a fixture)
-from tests.edits import EDITS, exercise, pattern, stripped
+from tests.edits import EDITS, exercise, pattern, stripped_lines
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tools.new_exercise import page_of, slug, task_of
 
@@ -65,7 +65,9 @@ def test_the_task_is_said_and_no_hint_is_the_solution(name):
     assert exercise(name).stub.count("TODO") == 1
     assert "ddp_workbook" not in exercise(name).solution, "a name of the check is one of its names"
     assert module.HINTS
-    assert not [line for line in stripped(region) - {""} for hint in module.HINTS if line in hint]
+    assert not [
+        line for line in stripped_lines(region) - {""} for hint in module.HINTS if line in hint
+    ]
     assert not exercise(name).check.sizes or set(exercise(name).check.sizes) >= {1, 2, 3, 4}
 
 

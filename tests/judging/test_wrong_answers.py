@@ -22,7 +22,7 @@ from ddp_workbook.judging.judge import examine, judge
 from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
 from ddp_workbook.judging.verdict import NOT_YET, SOLVED, Verdict
 from tests.attempts import as_text, attempts_in_a_folder  # noqa: F401 (a fixture)
-from tests.edits import EDITS, EXERCISES, exercise, pattern, stripped
+from tests.edits import EDITS, EXERCISES, exercise, pattern, stripped_lines
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tools.wrong_answers import WrongAnswer, wrong_answers
 
@@ -133,8 +133,8 @@ def holds_advice(wrong: WrongAnswer, verdict: Verdict) -> bool:
 
 def leaked_lines(wrong: WrongAnswer, verdict: Verdict) -> list[str]:
     """Lines of the solution that the verdict gives away, and that the answer does not have."""
-    known = stripped(wrong.cell) | stripped(exercise(wrong.name).stub)
-    unknown = stripped(exercise(wrong.name).solution) - known
+    known = stripped_lines(wrong.cell) | stripped_lines(exercise(wrong.name).stub)
+    unknown = stripped_lines(exercise(wrong.name).solution) - known
     return [line for line in unknown if len(line) > 8 and line in repr(verdict)]
 
 

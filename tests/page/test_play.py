@@ -59,7 +59,7 @@ def test_each_control_reaches_the_ranks_and_the_picture():
 
 def test_a_change_stops_the_run_before_it_and_passes_over_what_was_between(tmp_path):
     widget = play(
-        playing.noted,
+        playing.write_note,
         draw,
         ranks=1,
         folder=choice("folder", [str(tmp_path)]),

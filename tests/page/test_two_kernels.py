@@ -161,7 +161,7 @@ def test_each_kernel_goes_on_with_its_own_solution(kernel_pair):
 
 
 def read_in_new_process(folder: Path) -> dict[str, str]:
-    [found] = launch(saving.found, NAME, str(folder), ranks=1)
+    [found] = launch(saving.read_progress, NAME, str(folder), ranks=1)
     return found
 
 

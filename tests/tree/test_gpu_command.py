@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 from benchmarks.traces import alive, wait_until
 from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.data_parallel.step_times import Size
-from tests.fresh_checkout import CHECKOUT, TORCH, FreshCheckout, refused
+from tests.fresh_checkout import CHECKOUT, TORCH, FreshCheckout, assert_refused
 from tools import book, set_up
 from tools.gpu import __main__ as command
 from tools.gpu import parts, running, work
@@ -265,5 +265,5 @@ def test_with_a_network_the_environment_is_made_around_the_site_s_torch(site):
     assert f'"{site.venv}/bin/python"' in result.stdout
     assert not list(site.venv.glob("lib/*/site-packages/torch"))
     other = site.make("gpu", "TORCH=cpu", PIP_FIND_LINKS="")
-    refused(other, "could not be installed")
+    assert_refused(other, "could not be installed")
     assert "Without .venv" not in other.stdout

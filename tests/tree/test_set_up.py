@@ -13,7 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from tests.fresh_checkout import CHECKOUT, TORCH, FreshCheckout, obey_permissions, refused
+from tests.fresh_checkout import CHECKOUT, TORCH, FreshCheckout, assert_refused, obey_permissions
 from tools import set_up
 
 BASE_PYTHON = getattr(sys, "_base_executable", sys.executable)
@@ -61,7 +61,7 @@ def test_new_pins_go_into_the_same_environment(ready):
     made = (ready.venv / "pyvenv.cfg").stat().st_mtime_ns
     ready.pins.write_text(pins.replace("torch==", "torch==9"))
     result = ready.make("setup")
-    refused(result, "requested torch==9", "torch (cpu) could not", str(ready.log))
+    assert_refused(result, "requested torch==9", "torch (cpu) could not", str(ready.log))
     assert ready.stamp.read_text() == stamp
     ready.pins.write_text(pins + "# changed\n")
     assert ready.make("setup").returncode == 0
@@ -120,7 +120,7 @@ def test_a_python_without_venv(newcomer, tmp_path):
     """Debian's python3 without python3-venv."""
     (tmp_path / "debian").mkdir()
     (tmp_path / "debian/ensurepip.py").write_text("raise ImportError('left out')\n")
-    refused(newcomer.make("setup", PYTHONPATH=str(tmp_path / "debian")), "python3-venv")
+    assert_refused(newcomer.make("setup", PYTHONPATH=str(tmp_path / "debian")), "python3-venv")
 
 
 def test_a_python_that_is_only_a_name_is_passed_over(newcomer, tmp_path):
@@ -133,7 +133,7 @@ def test_a_python_that_is_only_a_name_is_passed_over(newcomer, tmp_path):
         (path / name).write_text(f"#!/bin/sh\n{text}\n")
         (path / name).chmod(0o755)
     result = newcomer.make("setup", "TORCH=unknown", PATH=str(path), PYTHON=None)
-    refused(result, "TORCH=unknown", "cpu, cuda, site")  # so a Python has started
+    assert_refused(result, "TORCH=unknown", "cpu, cuda, site")  # so a Python has started
 
 
 def test_a_folder_that_cannot_be_written(newcomer):
@@ -142,7 +142,7 @@ def test_a_folder_that_cannot_be_written(newcomer):
     words = {"capture_output": True, "text": True, "preexec_fn": obey_permissions}
     result = subprocess.run(newcomer.call("setup"), cwd=newcomer.folder, **words)
     newcomer.folder.chmod(0o755)
-    refused(result, "Permission denied", "copy the workbook to a folder of your own")
+    assert_refused(result, "Permission denied", "copy the workbook to a folder of your own")
 
 
 @pytest.mark.parametrize(("build", "dev", "needs"), [("cpu", False, 2), ("cuda", True, 10)])
@@ -266,7 +266,7 @@ def test_the_torch_of_a_site_is_used_and_not_installed(newcomer, tmp_path):
     assert "torch 2.11.0a0+site" in result.stdout
     assert not list(newcomer.venv.glob("lib/*/site-packages/torch"))
     assert newcomer.make("setup", **loaded).returncode == 0
-    refused(newcomer.make("setup", PYTHON=BASE_PYTHON), "load your site's PyTorch module")
+    assert_refused(newcomer.make("setup", PYTHON=BASE_PYTHON), "load your site's PyTorch module")
     assert newcomer.make("setup", "TORCH=site").returncode == 0
     assert newcomer.torch() == torch.__version__  # of the venv that runs this test
 
@@ -279,7 +279,7 @@ def test_a_site_without_a_fitting_torch_is_refused(newcomer, tmp_path, version):
     (tmp_path / "module/torch/__init__.py").write_text(text)
     module = {"PYTHONPATH": str(tmp_path / "module"), "PYTHON": BASE_PYTHON}
     result = newcomer.make("setup", "TORCH=site", **module)
-    refused(result, "TORCH=site needs torch 2.11 or newer", version or "none that starts")
+    assert_refused(result, "TORCH=site needs torch 2.11 or newer", version or "none that starts")
     assert not newcomer.venv.exists()
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fresh_checkout import CHECKOUT, FreshCheckout, obey_permissions, refused
+from tests.fresh_checkout import CHECKOUT, FreshCheckout, assert_refused, obey_permissions
 from tools.set_up import DISK_BYTES
 from tools.thin import copy_program
 
@@ -76,11 +76,13 @@ def test_packages_are_shared_and_the_workbook_is_not(owner, attendee):
 
 def test_what_cannot_be_shared_is_named(owner, attendee, tmp_path):
     shared = {"SHARED": str(owner.venv)}
-    refused(make(attendee, "setup", SHARED=str(tmp_path)), "no environment", "may not read it")
-    refused(make(attendee, "setup", TORCH="cpu", **shared), "either TORCH= or SHARED=")
-    refused(make(attendee, "test", **shared), "has no packages for tests")
+    assert_refused(
+        make(attendee, "setup", SHARED=str(tmp_path)), "no environment", "may not read it"
+    )
+    assert_refused(make(attendee, "setup", TORCH="cpu", **shared), "either TORCH= or SHARED=")
+    assert_refused(make(attendee, "test", **shared), "has no packages for tests")
     attendee.pins.write_text(attendee.pins.read_text() + "# new\n")
-    refused(make(attendee, "setup", **shared), "another edition", str(owner.folder))
+    assert_refused(make(attendee, "setup", **shared), "another edition", str(owner.folder))
     assert not attendee.venv.exists()
 
 
@@ -89,7 +91,7 @@ def test_an_environment_that_has_gone_is_seen(owner, attendee, tmp_path):
     assert make(attendee, "setup", SHARED=str(owner.venv)).returncode == 0
     stamp = json.loads(attendee.stamp.read_text())
     attendee.stamp.write_text(json.dumps(stamp | {"shared": str(tmp_path / "gone")}))
-    refused(make(attendee, "setup"), "no environment")
+    assert_refused(make(attendee, "setup"), "no environment")
 
 
 def test_a_newer_edition_does_not_stop_those_who_have_an_environment(owner, attendee):

@@ -9,7 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_workbook import cli
-from tests.fresh_checkout import FreshCheckout, refused
+from tests.fresh_checkout import FreshCheckout, assert_refused
 from tools import wheels
 
 pytestmark = pytest.mark.push("environments that are made anew")
@@ -44,7 +44,9 @@ def test_a_filled_folder_is_enough_without_a_network(newcomer, tmp_path):
 
 
 def test_a_folder_without_packages_is_refused(newcomer, tmp_path):
-    refused(newcomer.make("setup", f"WHEELS={tmp_path}/no"), "there are no wheels in", "--to DIR")
+    assert_refused(
+        newcomer.make("setup", f"WHEELS={tmp_path}/no"), "there are no wheels in", "--to DIR"
+    )
     assert not newcomer.stamp.exists()
 
 
@@ -54,7 +56,9 @@ def test_a_folder_that_lacks_a_package_is_named(newcomer, tmp_path):
     assert fill(newcomer, folder).returncode == 0
     next(folder.glob("torch-*")).unlink()
     result = newcomer.make("setup", f"WHEELS={folder}", **NO_INDEX)
-    refused(result, "torch (cpu) could not be installed", f"does WHEELS={folder} have the packages")
+    assert_refused(
+        result, "torch (cpu) could not be installed", f"does WHEELS={folder} have the packages"
+    )
 
 
 def test_a_download_that_fails_says_why(newcomer, tmp_path):

@@ -27,14 +27,14 @@ def in_two_halves(lengths: list[int]) -> list[torch.Tensor]:
 
 def sums_of_gloo() -> tuple[list[float], str, int]:
     """What a rank holds after a reduce to 0; what AVG says to int64; a sum of 100 in int8."""
-    mine, hundred, refused = numbers(), torch.tensor([100], dtype=torch.int8), "not refused"
+    mine, hundred, message = numbers(), torch.tensor([100], dtype=torch.int8), "not refused"
     dist.reduce(mine, dst=0)
     dist.all_reduce(hundred)
     try:
         dist.all_reduce(hundred.long(), dist.ReduceOp.AVG)
     except RuntimeError as error:
-        refused = str(error)
-    return mine.tolist(), refused, hundred.item()
+        message = str(error)
+    return mine.tolist(), message, hundred.item()
 
 
 def uneven_gather() -> None:
@@ -52,12 +52,12 @@ def both_send_first(count: int) -> None:
 
 def one_receives_first(count: int) -> float:
     """The same, with rank 1 the other way round."""
-    mine, arrived = numbers(count), torch.empty(count)
+    mine, buffer = numbers(count), torch.empty(count)
     steps = [lambda: dist.send(mine, 1 - dist.get_rank())]
-    steps.append(lambda: dist.recv(arrived, 1 - dist.get_rank()))
+    steps.append(lambda: dist.recv(buffer, 1 - dist.get_rank()))
     for step in steps if dist.get_rank() == 0 else steps[::-1]:
         step()
-    return arrived[0].item()
+    return buffer[0].item()
 
 
 def other_shapes(here: int, there: int) -> list[float]:
@@ -70,29 +70,29 @@ def other_shapes(here: int, there: int) -> list[float]:
 
 def in_the_second_pair() -> tuple[str, float, int]:
     """On ranks 2 and 3: a broadcast from 0 is refused, from 2 it arrives; the first rank's name."""
-    mine, refused = numbers(1), "not refused"
+    mine, message = numbers(1), "not refused"
     _, pair = dist.new_group([0, 1]), dist.new_group([2, 3])
     if dist.get_rank() < 2:
         return "", 0.0, 2
     try:
         dist.broadcast(mine, src=0, group=pair)
     except ValueError as error:
-        refused = str(error)
+        message = str(error)
     dist.broadcast(mine, src=2, group=pair)
-    return refused, mine.item(), dist.get_global_rank(pair, 0)
+    return message, mine.item(), dist.get_global_rank(pair, 0)
 
 
 def in_one_tensor() -> list[torch.Tensor]:
     """all_gather, reduce_scatter and all_to_all with one tensor; a FutureWarning is an error."""
     dist.init_process_group("gloo")
     mine = every_call.numbers(torch.device("cpu"))
-    everyone, own, arrived = mine.new_empty(len(mine)), mine.new_empty(1), torch.empty_like(mine)
+    everyone, own, buffer = mine.new_empty(len(mine)), mine.new_empty(1), torch.empty_like(mine)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         every_call.all_gather_single(everyone, mine[:1])
         every_call.reduce_scatter_single(own, mine)
-        dist.all_to_all_single(arrived, mine)
-    return [everyone, own, arrived]
+        dist.all_to_all_single(buffer, mine)
+    return [everyone, own, buffer]
 
 
 def by_each_rung() -> list[list[float]]:

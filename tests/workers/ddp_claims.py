@@ -50,7 +50,7 @@ def in_a_mesh() -> float:
     return layer.weight.grad.item()
 
 
-def delayed() -> None:
+def delay_last_weight() -> None:
     """The last layer's weight travels apart, set off by the gradient of the first layer's."""
     dist.init_process_group("gloo")
     model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 2))
@@ -76,7 +76,7 @@ def copies(**arguments) -> dict[str, int]:
     return {name: names.count(f"aten::{name}") for name in ("_foreach_copy_", "copy_")}
 
 
-def refused(kind: str) -> str:
+def constructor_error(kind: str) -> str:
     """What the constructor, or the first step, says to something that it cannot do on a CPU."""
     from torch.nn.parallel.distributed import _MixedPrecision
 
@@ -159,15 +159,17 @@ class UsesOne(nn.Module):
         return self.used(x)
 
 
-def seen_by_a_hook() -> tuple[float, float]:
+def gradient_in_hook() -> tuple[float, float]:
     """What a hook on a parameter finds in .grad, and what backward leaves there; x is the rank."""
     dist.init_process_group("gloo")
-    layer, seen = nn.Linear(1, 1, bias=False), []
+    layer, gradients = nn.Linear(1, 1, bias=False), []
     ddp = DistributedDataParallel(layer)
-    layer.weight.register_post_accumulate_grad_hook(lambda weight: seen.append(weight.grad.item()))
+    layer.weight.register_post_accumulate_grad_hook(
+        lambda weight: gradients.append(weight.grad.item())
+    )
     ddp(torch.full((1, 1), float(dist.get_rank()))).sum().backward()
     dist.barrier()
-    return seen[0], layer.weight.grad.item()
+    return gradients[0], layer.weight.grad.item()
 
 
 def without_sync() -> None:
@@ -220,7 +222,7 @@ def scores_of_ten_rows() -> tuple[int, ...]:
     return shape
 
 
-def flag_set_late() -> float:
+def set_flag_late() -> float:
     """The gradient of a second step of four micro-batches, with the flag set after each forward.
 
     The loss is the weight times 1, 10, 100, 1000, on rank 1 twice as much: each digit of the

@@ -53,19 +53,19 @@ class Model(Layer):
         return value
 
 
-def held_by(cases: list[tuple[Shapes, list[Shapes], str]]) -> list[dict[str, int]]:
+def measure_cases(cases: list[tuple[Shapes, list[Shapes], str]]) -> list[dict[str, int]]:
     """A worker: bytes that this rank holds, for each (root, blocks, strategy)."""
     dist.init_process_group("gloo")
-    return [held(*case) for case in cases]
+    return [bytes_by_kind(*case) for case in cases]
 
 
-def held(root: Shapes, blocks: list[Shapes], strategy: str) -> dict[str, int]:
+def bytes_by_kind(root: Shapes, blocks: list[Shapes], strategy: str) -> dict[str, int]:
     """Bytes that this rank holds in a step of AdamW with this strategy."""
     model = Model(root, blocks)
-    wrapped = STRATEGIES[strategy].wrap(model, torch.device("cpu"))
+    strategy_model = STRATEGIES[strategy].wrap(model, torch.device("cpu"))
     optimizer = STRATEGIES[strategy].optimizer(model)
     with MemoryLedger(model) as ledger:
-        wrapped(torch.ones((), requires_grad=True)).backward()
+        strategy_model(torch.ones((), requires_grad=True)).backward()
     optimizer.step()
     own = optimizer.optim if strategy == "zero_1" else optimizer
     states = [state[name] for state in own.state.values() for name in ("exp_avg", "exp_avg_sq")]

@@ -17,24 +17,24 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 
 
 def killed_at(
-    moment: float, victim: int, saved: str, sent: int = signal.SIGKILL, **run
+    moment: float, victim: int, saved: str, signal_number: int = signal.SIGKILL, **run
 ) -> TrainingResult:
     """Train; `moment` seconds after all ranks have met, rank `victim` gets the signal.
 
     SIGKILL also hits in the middle of a save: with every=1 most of the time goes there.
     """
     if int(os.environ["RANK"]) == victim:
-        send_after_load(checkpoint_and_recover.Checkpointer, moment, sent)
+        send_after_load(checkpoint_and_recover.Checkpointer, moment, signal_number)
     return checkpoint_and_recover.train(saved=saved, **run)
 
 
-def send_after_load(checkpointer: Any, moment: float, sent: int = signal.SIGKILL) -> None:
+def send_after_load(checkpointer: Any, moment: float, signal_number: int = signal.SIGKILL) -> None:
     """Have this very process get the signal so many seconds after it has begun to load."""
     load = checkpointer.load
 
     def send() -> None:
         time.sleep(moment)
-        os.kill(os.getpid(), sent)
+        os.kill(os.getpid(), signal_number)
 
     def load_and_wait(self):
         threading.Thread(target=send, daemon=True).start()
@@ -82,10 +82,10 @@ def without_patience(saved: str, **run) -> TrainingResult:
 
 def hold(saved: str, seconds: str = "1000") -> None:
     """Lock the folder as a training does."""
-    kept = locking.lock(Path(saved))
+    lock = locking.lock(Path(saved))
     print("holds it", flush=True)
     time.sleep(float(seconds))
-    kept.close()
+    lock.close()
 
 
 if __name__ == "__main__":

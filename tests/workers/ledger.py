@@ -23,15 +23,15 @@ class KeepsAll(FullyShardedByHand):
 
     def __init__(self, *args, **kwargs) -> None:
         super().__init__(*args, **kwargs)
-        self.kept = []
+        self.tensors = []
         for module in self.module.modules():
             module.register_forward_pre_hook(self.keep)
 
     def keep(self, module: nn.Module, inputs: tuple) -> None:
-        self.kept += [p.detach() for p in module._parameters.values() if p is not None]
+        self.tensors += [p.detach() for p in module._parameters.values() if p is not None]
 
     def forward(self, *args, **kwargs):
-        self.kept.clear()
+        self.tensors.clear()
         return super().forward(*args, **kwargs)
 
 
@@ -52,7 +52,7 @@ WAYS = {
 }
 
 
-class Seen(NamedTuple):
+class StepRecord(NamedTuple):
     """What a ledger says of a step, and the loss after it with and without one."""
 
     held: MemoryBreakdown
@@ -61,17 +61,17 @@ class Seen(NamedTuple):
     unmeasured: list[float]
 
 
-def steps(width: int, depth: int) -> dict[str, Seen]:
+def steps(width: int, depth: int) -> dict[str, StepRecord]:
     """Four steps in each of WAYS; the third one is measured."""
     device = setup()
-    found = {}
+    records = {}
     for way in WAYS:
-        (ledger, losses), (_, unmeasured) = (
+        (ledger, losses), (_, plain_losses) = (
             four_steps(way, width, depth, device, measure) for measure in (True, False)
         )
-        found[way] = Seen(ledger.held, ledger.timeline, losses, unmeasured)
+        records[way] = StepRecord(ledger.held, ledger.timeline, losses, plain_losses)
     cleanup()
-    return found
+    return records
 
 
 def four_steps(
@@ -101,16 +101,16 @@ def four_steps(
     return ledger, losses
 
 
-def pinned_on_a_cpu() -> str:
+def cpu_offload_error() -> str:
     """What CPUOffloadPolicy says on a CPU's mesh: the words of its error, or nothing."""
     device = setup()
     model = nn.Linear(4, 4)
     mesh = init_device_mesh(device.type, (dist.get_world_size(),))
-    said = ""
+    message = ""
     try:
         fully_shard(model, mesh=mesh, offload_policy=CPUOffloadPolicy())
         model(torch.ones(2, 4)).sum().backward()
     except Exception as error:
-        said = str(error)
+        message = str(error)
     cleanup()
-    return said
+    return message

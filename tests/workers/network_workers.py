@@ -19,15 +19,15 @@ def every_call() -> dict[str, tuple[float, list]]:
     """For each call its seconds and what this rank then holds; 4 ranks, 4 kB a rank and tensor."""
     dist.init_process_group("gloo")
     rank, ranks, n = dist.get_rank(), dist.get_world_size(), 1000
-    found = {}
+    results = {}
 
-    def timed(name: str, call, *held: torch.Tensor) -> None:
+    def measure(name: str, call, *tensors: torch.Tensor) -> None:
         dist.barrier()
-        begun = time.perf_counter()
+        start = time.perf_counter()
         call()
-        found[name] = (
-            time.perf_counter() - begun,
-            [one[:: max(1, len(one) // 4)].tolist() for one in held],
+        results[name] = (
+            time.perf_counter() - start,
+            [tensor[:: max(1, len(tensor) // 4)].tolist() for tensor in tensors],
         )
 
     def mine() -> torch.Tensor:
@@ -36,52 +36,54 @@ def every_call() -> dict[str, tuple[float, list]]:
     def of_all() -> list[torch.Tensor]:
         return [torch.full((n,), 10.0 * rank + other) for other in range(ranks)]
 
-    one, parts, many = mine(), of_all(), [torch.zeros(n) for _ in range(ranks)]
-    timed("all_reduce", lambda: dist.all_reduce(one), one)
-    one = mine()
-    timed("broadcast", lambda: dist.broadcast(one, 2), one)
-    one = mine()
-    timed("reduce", lambda: dist.reduce(one, 1), *([one] if rank == 1 else []))
-    timed("all_gather", lambda: dist.all_gather(many, mine()), *many)
+    value, parts, many = mine(), of_all(), [torch.zeros(n) for _ in range(ranks)]
+    measure("all_reduce", lambda: dist.all_reduce(value), value)
+    value = mine()
+    measure("broadcast", lambda: dist.broadcast(value, 2), value)
+    value = mine()
+    measure("reduce", lambda: dist.reduce(value, 1), *([value] if rank == 1 else []))
+    measure("all_gather", lambda: dist.all_gather(many, mine()), *many)
     whole = torch.zeros(n * ranks)
-    timed("all_gather_into_tensor", lambda: dist.all_gather_into_tensor(whole, mine()), whole)
-    one = torch.zeros(n)
-    timed("reduce_scatter", lambda: dist.reduce_scatter(one, parts), one)
-    timed("reduce_scatter_tensor", lambda: dist.reduce_scatter_tensor(one, torch.cat(parts)), one)
+    measure("all_gather_into_tensor", lambda: dist.all_gather_into_tensor(whole, mine()), whole)
+    value = torch.zeros(n)
+    measure("reduce_scatter", lambda: dist.reduce_scatter(value, parts), value)
+    measure(
+        "reduce_scatter_tensor", lambda: dist.reduce_scatter_tensor(value, torch.cat(parts)), value
+    )
     gathered = many if rank == 0 else None
-    timed("gather", lambda: dist.gather(mine(), gathered, 0), *(gathered or []))
+    measure("gather", lambda: dist.gather(mine(), gathered, 0), *(gathered or []))
     scattered = parts if rank == 3 else None
-    timed("scatter", lambda: dist.scatter(one, scattered, 3), one)
-    timed("all_to_all", lambda: dist.all_to_all(many, parts), *many)
-    timed("all_to_all_single", lambda: dist.all_to_all_single(whole, torch.cat(parts)), whole)
+    measure("scatter", lambda: dist.scatter(value, scattered, 3), value)
+    measure("all_to_all", lambda: dist.all_to_all(many, parts), *many)
+    measure("all_to_all_single", lambda: dist.all_to_all_single(whole, torch.cat(parts)), whole)
 
     def in_pairs() -> None:
         if rank % 2:
             dist.send(mine(), rank - 1)
         else:
-            dist.recv(one, rank + 1)
+            dist.recv(value, rank + 1)
 
     def from_any() -> None:
         if rank == 3:
             dist.send(mine(), 0)
         if rank == 0:
-            dist.recv(one)
+            dist.recv(value)
 
     def exchange() -> None:
         operations = [
             dist.P2POp(dist.isend, mine(), (rank + 1) % ranks),
-            dist.P2POp(dist.irecv, one, (rank - 1) % ranks),
+            dist.P2POp(dist.irecv, value, (rank - 1) % ranks),
         ]
         for work in dist.batch_isend_irecv(operations):
             work.wait()
 
-    timed("send and recv", in_pairs, one)
-    timed("from any", from_any, one)
-    timed("around the ring", exchange, one)
+    measure("send and recv", in_pairs, value)
+    measure("from any", from_any, value)
+    measure("around the ring", exchange, value)
     objects: list = [None] * ranks
     dist.all_gather_object(objects, {"rank": rank})
-    found["objects"] = (0.0, objects)
-    return found
+    results["objects"] = (0.0, objects)
+    return results
 
 
 def a_late_rank(seconds: float) -> float:
@@ -90,33 +92,33 @@ def a_late_rank(seconds: float) -> float:
     tensor = torch.ones(25_000)
     dist.all_reduce(tensor)
     dist.barrier()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     if dist.get_rank() == dist.get_world_size() - 1:
         time.sleep(seconds)
     dist.all_reduce(tensor)
-    return time.perf_counter() - begun - seconds
+    return time.perf_counter() - start - seconds
 
 
 def two_groups_at_once() -> tuple[float, float, bool]:
     """Seconds of an all-reduce, of two at once in two groups, and whether one is done at once."""
     dist.init_process_group("gloo")
-    other = dist.new_group()
+    second_group = dist.new_group()
     first, second = torch.ones(25_000), torch.ones(25_000)
-    dist.all_reduce(first, group=other)
+    dist.all_reduce(first, group=second_group)
     dist.barrier()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     dist.all_reduce(first)
-    alone = time.perf_counter() - begun
+    alone = time.perf_counter() - start
     dist.barrier()
-    begun = time.perf_counter()
+    start = time.perf_counter()
     works = [
         dist.all_reduce(first, async_op=True),
-        dist.all_reduce(second, group=other, async_op=True),
+        dist.all_reduce(second, group=second_group, async_op=True),
     ]
     early = works[0].is_completed()
     for work in works:
         work.wait()
-    both = time.perf_counter() - begun
+    both = time.perf_counter() - start
     assert all(work.is_completed() for work in works)
     return alone, both, early
 
@@ -127,7 +129,7 @@ def model(width: int = 256, depth: int = 8) -> nn.Module:
     return nn.Sequential(*[nn.Sequential(nn.Linear(width, width), nn.Tanh()) for _ in range(depth)])
 
 
-def trained(kind: str, steps: int = 3) -> list[float]:
+def parameter_sums(kind: str, steps: int = 3) -> list[float]:
     """The sum of each parameter after some steps with DDP, ZeRO-1 or FSDP2."""
     from torch.distributed.fsdp import fully_shard
     from torch.distributed.optim import ZeroRedundancyOptimizer
@@ -138,21 +140,21 @@ def trained(kind: str, steps: int = 3) -> list[float]:
         for block in net:
             fully_shard(block)
         fully_shard(net)
-    trained_one = net if kind == "fsdp" else DistributedDataParallel(net, bucket_cap_mb=0.02)
+    wrapped_net = net if kind == "fsdp" else DistributedDataParallel(net, bucket_cap_mb=0.02)
     if kind == "zero":
         optimizer = ZeroRedundancyOptimizer(net.parameters(), torch.optim.AdamW, lr=1e-2)
     else:
         optimizer = torch.optim.AdamW(net.parameters(), lr=1e-2)
     generator = torch.Generator().manual_seed(dist.get_rank())
     for _ in range(steps):
-        trained_one(torch.randn(16, 64, generator=generator)).square().mean().backward()
+        wrapped_net(torch.randn(16, 64, generator=generator)).square().mean().backward()
         optimizer.step()
         optimizer.zero_grad()
     full = [p.full_tensor() if kind == "fsdp" else p for p in net.parameters()]
     return [p.double().sum().item() for p in full]
 
 
-def exposed(bucket_cap_mb: float, steps: int = 5) -> float:
+def exposed_seconds(bucket_cap_mb: float, steps: int = 5) -> float:
     """Seconds from the last gradient to the end of backward, the fastest of some steps.
 
     A gradient is there before the all-reduce that sends it; so this is communication that no
@@ -165,12 +167,12 @@ def exposed(bucket_cap_mb: float, steps: int = 5) -> float:
     next(net.parameters()).register_post_accumulate_grad_hook(
         lambda _: last.append(time.perf_counter())
     )
-    inputs, found = torch.randn(768, 650), []
+    inputs, seconds = torch.randn(768, 650), []
     for _ in range(steps):
         dist.barrier()
         net(inputs).sum().backward()
-        found.append(time.perf_counter() - last[-1])
-    return min(found[2:])  # buckets are made anew after the first step
+        seconds.append(time.perf_counter() - last[-1])
+    return min(seconds[2:])  # buckets are made anew after the first step
 
 
 def leaves_early() -> None:
@@ -181,7 +183,7 @@ def leaves_early() -> None:
     dist.all_reduce(torch.ones(3))
 
 
-def misses_one() -> None:
+def skips_all_reduce() -> None:
     """Rank 1 leaves an all-reduce out."""
     dist.init_process_group("gloo")
     dist.all_reduce(torch.ones(3))

@@ -15,7 +15,7 @@ from ddp_workbook.experiments.fully_sharded import libraries, loops, pretrained
 STATUS = Path("/proc/self/status")
 
 
-def ranks_seen() -> list[int]:
+def ranks_by_library() -> list[int]:
     """How many processes each library sees if it is told nothing."""
     from accelerate import Accelerator
     from lightning.fabric import Fabric
@@ -73,7 +73,7 @@ def gradients_apart(folder: Path, way: str) -> float:
     return apart
 
 
-def memory_gained(folder: Path, way: str, width: int, depth: int) -> int:
+def peak_memory_gain(folder: Path, way: str, width: int, depth: int) -> int:
     """Bytes of this process that no file backs, gained at the most while a model is filled."""
     device = setup()
     model = pretrained.on_meta(device, width, depth)

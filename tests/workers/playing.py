@@ -22,7 +22,7 @@ def sleeps(seconds: float) -> float:
     return seconds
 
 
-def noted(folder: str, mine: int, seconds: float) -> int:
+def write_note(folder: str, mine: int, seconds: float) -> int:
     """Says in a file that it has begun."""
     with open(os.path.join(folder, f"{mine}-{os.environ['RANK']}"), "x"):
         time.sleep(seconds)

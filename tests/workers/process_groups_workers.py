@@ -13,7 +13,7 @@ from torch.testing._internal.distributed.fake_pg import FakeStore
 from ddp_workbook.chapters import process_groups
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 
-KEPT = []
+STORES = []
 
 
 def mesh_of(in_a_node: int | None = None) -> tuple[list[list[int]], list[int], list[int]]:
@@ -52,7 +52,7 @@ def meet_fakes(seconds: float) -> float:
     return time.monotonic() - start
 
 
-def refused_group(*names: str) -> str:
+def group_error(*names: str) -> str:
     """What a mesh says that is asked for one group of the slice with these names."""
     dist.init_process_group("gloo")
     mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("node", "gpu"))
@@ -94,7 +94,7 @@ def tickets(times: int) -> list[int]:
     return [store.add("tickets", 1) for _ in range(times)]
 
 
-def never_written() -> tuple[str, float]:
+def get_missing_key() -> tuple[str, float]:
     """How a `get` of a key that is never written ends, and after how many seconds."""
     store, *_ = next(dist.rendezvous("env://"))
     store.set_timeout(timedelta(seconds=0.3))
@@ -106,14 +106,14 @@ def never_written() -> tuple[str, float]:
     return "", 0.0
 
 
-def found_in(place: str) -> bool:
+def is_in_store(place: str) -> bool:
     """Whether an address of this rank is in the store already; it is afterwards."""
     rank = int(os.environ["RANK"])
     store, *_ = next(dist.rendezvous(place, rank, int(os.environ["WORLD_SIZE"])))
-    KEPT.append(store)  # the end of a store removes its file; a rank that is killed has no end
-    found = store.check([f"address of {rank}"])
+    STORES.append(store)  # the end of a store removes its file; a rank that is killed has no end
+    is_there = store.check([f"address of {rank}"])
     store.set(f"address of {rank}", "127.0.0.1")
-    return found
+    return is_there
 
 
 def meet_at(init_method: str, rank: int | None = None, seconds: float = 20) -> float:
@@ -165,7 +165,7 @@ def in_another_order() -> None:
         dist.new_group(members)
 
 
-def counted_apart() -> None:
+def make_groups_unevenly() -> None:
     """Only the members make a group; then all ranks make one."""
     dist.init_process_group("gloo")
     if dist.get_rank() in (0, 3):

@@ -104,7 +104,7 @@ def too_much():
 
 
 @dataclass
-class Measured:
+class Measurement:
     """A value with arrays, as experiments return it."""
 
     name: str
@@ -116,7 +116,7 @@ def nested():
     torch.manual_seed(0)
     model = torch.nn.Linear(300, 300)
     shared = torch.arange(100_000.0)
-    measured = Measured("loss", numpy.arange(50_000.0), [numpy.eye(200), numpy.arange(3)])
+    measured = Measurement("loss", numpy.arange(50_000.0), [numpy.eye(200), numpy.arange(3)])
     return model.state_dict(), measured, (shared, shared, shared.view(1000, 100))
 
 

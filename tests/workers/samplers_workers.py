@@ -33,7 +33,7 @@ def accuracy(count: int, **of_sampler) -> float:
     return samplers.accuracy_over_ranks(model, loader, device)
 
 
-class Signed:
+class TracedSamples:
     """Samples that tell which process made them, and what its random numbers are."""
 
     def __len__(self) -> int:
@@ -50,15 +50,15 @@ class Signed:
         }
 
 
-def signed_batches(own_seed: bool) -> list[list[dict]]:
+def traced_batches(own_seed: bool) -> list[list[dict]]:
     """The batches of two workers; the rank is seeded with 0, or with its number."""
     setup()
     torch.manual_seed(dist.get_rank() if own_seed else 0)
-    sampler = DistributedSampler(Signed())
-    return list(DataLoader(Signed(), 2, sampler=sampler, num_workers=2, collate_fn=list))
+    sampler = DistributedSampler(TracedSamples())
+    return list(DataLoader(TracedSamples(), 2, sampler=sampler, num_workers=2, collate_fn=list))
 
 
-def epochs_of_kept_workers() -> list[list[int]]:
+def epochs_of_persistent_workers() -> list[list[int]]:
     """Two epochs with set_epoch, of workers that stay."""
     setup()
     sampler = DistributedSampler(range(12))
@@ -75,27 +75,27 @@ def warnings_of_a_loader(num_workers: int) -> list[str]:
     setup()
     sampler = DistributedSampler(range(4))
     with (
-        warnings.catch_warnings(record=True) as said,
+        warnings.catch_warnings(record=True) as messages,
         mock.patch.object(os, "sched_getaffinity", lambda _: {0, 1}, create=True),
         mock.patch.object(os, "cpu_count", lambda: 2),
     ):
         warnings.simplefilter("always")
         list(DataLoader(range(4), sampler=sampler, num_workers=num_workers))
-    return [str(one.message) for one in said]
+    return [str(warning.message) for warning in messages]
 
 
 def gradients_of_two_epochs(batches: list[tuple[int, int]]) -> list[float]:
     """What this rank finds in .grad; batches[r] are rank r's numbers of batches in two epochs."""
-    device, rank, found = setup(), dist.get_rank(), []
+    device, rank, gradients = setup(), dist.get_rank(), []
     ddp = DistributedDataParallel(nn.Linear(1, 1, bias=False).to(device))
     for epoch, count in enumerate(batches[rank]):
         for _ in range(count):
             ddp.zero_grad()
             ddp(torch.full((1, 1), 1.0 + 10 * epoch, device=device)).sum().backward()
-            found.append(ddp.module.weight.grad.item())
+            gradients.append(ddp.module.weight.grad.item())
     del ddp
     cleanup()
-    return found
+    return gradients
 
 
 class CutByWorker(IterableDataset):

@@ -22,11 +22,11 @@ def save_and_solve_at_once(name: str, times: int, folder: str) -> list[str]:
     rank, paths = dist.get_rank(), []
     for number in range(times):
         dist.barrier()
-        saved = attempts.save(name, attempt(number, rank))
+        attempt_files = attempts.save(name, attempt(number, rank))
         dist.barrier()
         of_whom = 0 if number % 3 == 0 else rank
-        attempts.note_solved(saved, f"solved: {number} of rank {of_whom}")
-        paths.append(str(saved.path))
+        attempts.note_solved(attempt_files, f"solved: {number} of rank {of_whom}")
+        paths.append(str(attempt_files.path))
     return paths
 
 
@@ -44,7 +44,7 @@ def write_at_once(path: str, times: int) -> str:
     return text
 
 
-def found(name: str, folder: str) -> dict[str, str]:
+def read_progress(name: str, folder: str) -> dict[str, str]:
     """What a process that has saved nothing itself finds."""
     os.chdir(folder)
     return {

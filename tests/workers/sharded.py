@@ -169,14 +169,14 @@ def units_in_memory() -> dict[str, int]:
     def alive() -> int:
         return sum(any(not ref.expired() for ref in refs) for refs in storages.values())
 
-    def watched(unit: Unit) -> list[Tensor]:
+    def record_gather(unit: Unit) -> list[Tensor]:
         nonlocal most
         refs = [StorageWeakRef(tensor.untyped_storage()) for tensor in all_gather(unit)]
         storages.setdefault(id(unit), []).extend(refs)
         most = max(most, alive())
         return unit.full
 
-    Unit.all_gather = watched
+    Unit.all_gather = record_gather
     model = Blocks()
     before = [StorageWeakRef(p.untyped_storage()) for p in model.parameters()]
     sharded = FullyShardedByHand(model, model.blocks)

@@ -55,7 +55,7 @@ def full_state_shares_memory() -> bool:
     return changed
 
 
-def kinds_left_in_the_dict() -> list[str]:
+def types_in_dict_after_load() -> list[str]:
     """The types in a dict of whole weights after it was handed to set_model_state_dict."""
     model = small_sharded()
     weights = DigitsTransformer(**SMALL).state_dict() if dist.get_rank() == 0 else {}
@@ -65,7 +65,7 @@ def kinds_left_in_the_dict() -> list[str]:
     return sorted({type(value).__name__ for value in weights.values()})
 
 
-def saved_shards(folder: Path) -> None:
+def save_shards(folder: Path) -> None:
     """The shards of the small model, also into a folder that others have used."""
     model = small_sharded()
     with warnings.catch_warnings():
@@ -74,22 +74,22 @@ def saved_shards(folder: Path) -> None:
     cleanup()
 
 
-def loaded_unsafely(folder: Path) -> set[bool]:
+def load_unsafely(folder: Path) -> set[bool]:
     """Save a checkpoint; the values of weights_only with which dcp.load then calls torch.load."""
     model = small_sharded()
-    asked, load = set(), torch.load
+    values, load = set(), torch.load
 
-    def noted(*args, **kwargs):
-        asked.add(kwargs.get("weights_only"))
+    def record_load(*args, **kwargs):
+        values.add(kwargs.get("weights_only"))
         return load(*args, **kwargs)
 
-    torch.load = noted
+    torch.load = record_load
     state = {"model": model.state_dict(), "step": 0}
     dcp.save(state, checkpoint_id=folder)
     dcp.load(state, checkpoint_id=folder)
     torch.load = load
     cleanup()
-    return asked
+    return values
 
 
 def without_the_optimizer(folder: Path, steps: int, **sizes: int) -> list[float]:
@@ -107,7 +107,7 @@ def without_the_optimizer(folder: Path, steps: int, **sizes: int) -> list[float]
     return run.losses
 
 
-def loaded_into_a_plain_model() -> str:
+def load_into_plain_model() -> str:
     """What a model without shards says to a sharded state dict."""
     state, words = small_sharded().state_dict(), ""
     try:
@@ -121,7 +121,7 @@ def loaded_into_a_plain_model() -> str:
 # Mistakes
 
 
-def changed_when_frozen(when: str) -> list[str]:
+def names_changed_when_frozen(when: str) -> list[str]:
     """Names that two steps change with the first block frozen "before" or "after" sharding."""
     device = setup()
     torch.manual_seed(SEED)
@@ -171,7 +171,7 @@ class WithFeatures(DigitsTransformer):
         return self.embedding(images.unflatten(1, (8, 8))) + self.position
 
 
-def called_past(way: str) -> str:
+def bypass_forward(way: str) -> str:
     """What is said to a call that goes past a unit's forward; "" if nothing."""
     model, words = small_sharded(WithFeatures(**SMALL)), ""
     images = images_on(model)
@@ -194,7 +194,7 @@ def called_past(way: str) -> str:
     return words
 
 
-def block_called_first() -> tuple[bool, str]:
+def call_block_first() -> tuple[bool, str]:
     """Whether a block that runs before the model stays whole, and what the model says then."""
     model, words = small_sharded(), ""
     images = images_on(model)
@@ -216,7 +216,7 @@ def tied_model() -> DigitsTransformer:
     return model
 
 
-def tied(units: str) -> tuple[int, list[float] | str]:
+def run_tied_model(units: str) -> tuple[int, list[float] | str]:
     """Parameters after sharding, and the losses of some steps or what is said to the first.
 
     `units` is "two", "one" (both blocks together) or "none": the loop of one process.

@@ -14,7 +14,7 @@ from ddp_workbook.experiments import one_gpu
 # All ranks of these pages see the one GPU, as they see theirs on a node with a GPU for each.
 RANKS_SEE_IT = ("00_start_here",)
 SHOW_IT = """from manyranks.launcher import rank_environment
-rank_environment.a_gpu_each = lambda ranks: True"""
+rank_environment.has_gpu_per_rank = lambda ranks: True"""
 
 
 def measure(name: str, device: torch.device, folder: Path = one_gpu.FOLDER, **smaller) -> str:

@@ -21,7 +21,7 @@ from ddp_workbook.judging.verdict import (
 from manyranks.diagnostics.advice import for_hang
 from manyranks.diagnostics.evidence import State
 from manyranks.diagnostics.positions import Position
-from manyranks.diagnostics.report import errors_handled
+from manyranks.diagnostics.report import handled_error_lines
 from manyranks.errors import HangUndecided, Proof, RankFailed, RanksHung, WorkbookError
 
 INSIDE_TORCH = re.compile(r"\[(?:enforce fail at )?[^\]\s]+:\d+\] ?")  # a line of its C++ code
@@ -135,7 +135,7 @@ def _position_rows(
         elif place.file and not place.call:  # inside the wait of a Work
             text = f"waits at {_line_text(place)}"
         rows.append((f"rank {place.rank}" if attempt.ranks else "it", text))
-    return rows + [("", _as_cell_line(error)) for error in errors_handled(positions)]
+    return rows + [("", _as_cell_line(error)) for error in handled_error_lines(positions)]
 
 
 def _mismatch_rows(failure: RankFailed) -> list[tuple[str, str]]:

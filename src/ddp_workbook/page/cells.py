@@ -14,7 +14,7 @@ import torch.distributed as dist
 from manyranks.diagnostics.parsing import parse_source
 from manyranks.files import temporary_folder, write_atomically
 from manyranks.launcher.process_group import set_up
-from manyranks.launcher.scripts import exit_ends_the_worker, keep_lines, new_main
+from manyranks.launcher.scripts import cache_lines, contain_os_exit, new_main
 
 FOLDER = Path("work") / "cells"
 VALUE = "__value_of_the_cell__"
@@ -36,7 +36,7 @@ class Cell:
     def __call__(self) -> dict[str, str] | None:
         """In a rank: run the cell, see `run_cell`."""
         sys.argv = [self.path, *self.words]
-        with exit_ends_the_worker():
+        with contain_os_exit():
             return run_cell(self.path, self.bare, self.text)
 
 
@@ -61,7 +61,7 @@ def compile_cell(path: str | Path, text: str | None = None) -> types.CodeType:
     `text` is what runs and what errors show, whatever the file holds; without it, the file is read.
     """
     text = Path(path).read_text(encoding="utf-8") if text is None else text
-    keep_lines(str(path), text)
+    cache_lines(str(path), text)
     tree = parse_source(text, str(path))
     if tree.body and isinstance(tree.body[-1], ast.Expr) and not text.rstrip().endswith(";"):
         last = tree.body[-1]

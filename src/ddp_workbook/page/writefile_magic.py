@@ -27,4 +27,4 @@ class WritefileMagics(Magics):
             path.parent.mkdir(exist_ok=True)
         OSMagics(self.shell).writefile(line, cell)
         if path.is_file():
-            written_files.record_written(path)
+            written_files.record_contents(path)

@@ -144,13 +144,13 @@ def cores(ranks: int) -> Finding:
 def memory(ranks: int) -> Finding:
     """Free memory for JupyterLab, a kernel and the ranks."""
     from manyranks.launcher.limits import free_memory, usable_memory
-    from manyranks.launcher.preconditions import RANK_MEMORY
+    from manyranks.launcher.preconditions import RANK_MEMORY_BYTES
 
     free, total = free_memory(), usable_memory()
     words = f"{free / GIB:.1f} GiB free of {total / GIB:.1f}"
-    if free < LEAST_MEMORY + ranks * RANK_MEMORY:
+    if free < LEAST_MEMORY + ranks * RANK_MEMORY_BYTES:
         return failed(words, f"{ranks} ranks and JupyterLab need 1.5 GiB: close other programs.")
-    if free < 2 * LEAST_MEMORY + ranks * RANK_MEMORY:
+    if free < 2 * LEAST_MEMORY + ranks * RANK_MEMORY_BYTES:
         return note(words, "Keep one notebook open at a time, and close other programs.")
     return fine(words)
 
@@ -173,11 +173,11 @@ def shared_memory() -> Finding:
 
 def open_files(ranks: int) -> Finding:
     """How many files a process may open."""
-    from manyranks.launcher.preconditions import DESCRIPTORS, SPARE_DESCRIPTORS
+    from manyranks.launcher.preconditions import DESCRIPTORS_PER_RANK, SPARE_DESCRIPTORS
 
     limit = limit_of("RLIMIT_NOFILE")
     words = f"at most {limit:,.0f}" if math.isfinite(limit) else "no limit"
-    if limit < ranks * DESCRIPTORS + SPARE_DESCRIPTORS:
+    if limit < ranks * DESCRIPTORS_PER_RANK + SPARE_DESCRIPTORS:
         return failed(words, "Too few for the pipes of the ranks: `ulimit -n 4096` raises it.")
     if limit < LEAST_FILES:
         return note(words, "Cells with many ranks may be refused: `ulimit -n 4096` raises it.")

@@ -7,9 +7,9 @@ import re
 from collections.abc import Sequence
 
 from manyranks.diagnostics.evidence import State
-from manyranks.diagnostics.mismatches import Kind, Mismatch, entered, ranks_in_words
+from manyranks.diagnostics.mismatches import Kind, Mismatch, present_ranks, ranks_in_words
 from manyranks.diagnostics.parsing import parse_source
-from manyranks.diagnostics.positions import WITH_ITS_RESULT, Position
+from manyranks.diagnostics.positions import RESULT_STATES, Position
 from manyranks.diagnostics.user_code import is_cell
 
 LACKS_GPU = re.compile(
@@ -148,7 +148,7 @@ COMMAND_LINE = (
     'Pass a script\'s arguments as launch("train.py", "--epochs", "3"), a cell\'s as '
     "`%%ranks 2 -- --epochs 3`. A worker function has no command line."
 )
-REPLACED = (
+USE_SUBPROCESS = (
     "exec replaces the whole rank, so nothing can report how it ended. Start the program with "
     "subprocess.run instead."
 )
@@ -157,7 +157,7 @@ NAMES_OF_A_CELL = (
     "A rank is a new process. It knows what its own file or cell defines and imports, but "
     "nothing from other cells."
 )
-EXITED = (
+EARLY_EXIT = (
     "The process exited before the worker had returned: os._exit does that, or exit in compiled "
     "code. Return from the worker instead, or raise an error that says what is wrong."
 )
@@ -217,12 +217,14 @@ def for_error(kind: str, reason: str, file: str = "") -> str:
     """
     text = reason if reason.startswith(kind) else f"{kind}: {reason}"
     known = next((sentence for pattern, sentence in FOR_ERRORS if re.search(pattern, text)), "")
-    return known or NAMES_OF_A_CELL * (kind == "NameError" and is_cell(file))
+    if known:
+        return known
+    return NAMES_OF_A_CELL if kind == "NameError" and is_cell(file) else ""
 
 
-def for_exit(said: Sequence[str]) -> str:
-    """Advice for a worker that left by SystemExit after it had `said` these lines."""
-    text = "\n".join(said)
+def for_exit(lines: Sequence[str]) -> str:
+    """Advice for a worker that left by SystemExit after it had printed these lines."""
+    text = "\n".join(lines)
     if not USAGE.search(text):
         return ""
     return LOCAL_RANK if UNKNOWN_LOCAL_RANK.search(text) else COMMAND_LINE
@@ -238,19 +240,19 @@ def for_death(code: int | None, call: str) -> str:
         )
     if code is None:
         return ""
-    return EXITED if code >= 0 else FOR_SIGNALS.get(code, "")
+    return EARLY_EXIT if code >= 0 else FOR_SIGNALS.get(code, "")
 
 
-def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
-    """Advice for ranks that did not finish; `found` are their calls that do not match."""
+def for_hang(positions: Sequence[Position], mismatches: Sequence[Mismatch]) -> str:
+    """Advice for ranks that did not finish; `mismatches` are their calls that do not match."""
     if sentence := for_handled(positions):
         return sentence
     waiting = [p for p in positions if p.communicates]
-    there = entered(found)
-    elsewhere = [p for p in positions if p.file and not p.communicates and p.rank not in there]
-    calls, kinds = {p.call for p in waiting if p.call}, {mismatch.kind for mismatch in found}
-    if not waiting and not found:
-        on_their_way = any(p.state in WITH_ITS_RESULT for p in positions)
+    present = present_ranks(mismatches)
+    elsewhere = [p for p in positions if p.file and not p.communicates and p.rank not in present]
+    calls, kinds = {p.call for p in waiting if p.call}, {mismatch.kind for mismatch in mismatches}
+    if not waiting and not mismatches:
+        on_their_way = any(p.state in RESULT_STATES for p in positions)
         if not elsewhere:
             if on_their_way:
                 return RETURN_LESS
@@ -259,17 +261,17 @@ def for_hang(positions: Sequence[Position], found: Sequence[Mismatch]) -> str:
         return for_lines(elsewhere)
     if elsewhere:
         who = ranks_in_words([p.rank for p in elsewhere]).capitalize()
-        absent = PAIRS if only_transfers(waiting, found) else f"{who} did not reach it."
-        if all(p.handled for p in elsewhere) and not all(p.handled for p in waiting):
+        absent = PAIRS if only_transfers(waiting, mismatches) else f"{who} did not reach it."
+        if all(p.handled_error for p in elsewhere) and not all(p.handled_error for p in waiting):
             absent += f" {'It is' if len(elsewhere) == 1 else 'They are'} handling an error."
         return f"{absent} {for_lines(elsewhere)}"
-    if any(p.is_point_to_point for p in waiting) or not (calls or found):
+    if any(p.is_point_to_point for p in waiting) or not (calls or mismatches):
         return PAIRS  # no call: `work.wait()`; the flight records would show a collective
     if Kind.TENSORS in kinds:
         return UNLIKE_TENSORS
     if any(p.ended for p in positions):
         return UNDER_AN_IF
-    if found:
+    if mismatches:
         return SAME_ORDER
     return UNLIKE_ARGUMENTS if len(calls) == 1 else ALL_RANKS
 
@@ -279,21 +281,21 @@ def for_handled(positions: Sequence[Position]) -> str:
 
     Whether a rank that has returned had the same error, and caught it, is not known.
     """
-    failed = [p for p in positions if p.handled and not p.handled.succeeds]
+    failed = [p for p in positions if p.handled_error and not p.handled_error.succeeds]
     handling = [p.rank for p in failed if p.communicates or p.ended]
-    shared = all(p.handled or p.state is State.RETURNED for p in positions)
+    shared = all(p.handled_error or p.state is State.RETURNED for p in positions)
     if not handling or shared:
         return ""
     return WHILE_HANDLING.format(who=ranks_in_words(handling).capitalize())
 
 
-def only_transfers(waiting: Sequence[Position], found: Sequence[Mismatch]) -> bool:
+def only_transfers(waiting: Sequence[Position], mismatches: Sequence[Mismatch]) -> bool:
     """True if these ranks wait for a send or a recv of another one, and for nothing else.
 
     A call without a name is `work.wait()`; if it were a collective's, there would be a mismatch.
     """
     there = [p for p in waiting if p.communicates]
-    return bool(there) and all(p.is_point_to_point or not (p.call or found) for p in there)
+    return bool(there) and all(p.is_point_to_point or not (p.call or mismatches) for p in there)
 
 
 def for_lines(positions: Sequence[Position]) -> str:

@@ -37,9 +37,10 @@ class Outcome:
 
     `value` holds the parts of the packed result, `error` the exception as `exceptions.as_data`
     describes it, `returncode` the exit status of a rank that died, which may come a moment later.
-    `joined` tells whether the rank ever joined a process group. `left` holds the frames, innermost
-    first, from which the worker left by sys.exit(0). `program` is the program that replaced the
-    rank in its process (exec). `at_crash` tells that the stack is that of the thread that crashed.
+    `joined` tells whether the rank ever joined a process group. `exit_frames` holds the frames,
+    innermost first, from which the worker left by sys.exit(0). `program` is the program that
+    replaced the rank in its process (exec). `at_crash` tells that the stack is that of the thread
+    that crashed.
     """
 
     ending: State
@@ -48,7 +49,7 @@ class Outcome:
     error: dict = field(default_factory=dict)
     returncode: int | None = None
     joined: bool = False
-    left: list[Frame] = field(default_factory=list)
+    exit_frames: list[Frame] = field(default_factory=list)
     program: str = ""
     at_crash: bool = False
 
@@ -66,9 +67,9 @@ class Evidence:
 
     `stack` holds the worker's frames, innermost first: the rank's own answer, or what
     `faulthandler` wrote; after a crash in another thread, those of that thread. `record` is the
-    result of `flight_recorder.read`; None without an answer. `handled` is the error that the worker
-    was handling then. `thread_error` is the last one that ended a thread of the worker's. `size` is
-    the size in bytes of a result that is being sent.
+    result of `flight_recorder.read`; None without an answer. `handled_error` is the error that the
+    worker was handling then. `thread_error` is the last one that ended a thread of the worker's.
+    `size` is the size in bytes of a result that is being sent.
     """
 
     rank: int
@@ -76,7 +77,7 @@ class Evidence:
     outcome: Outcome | None = None
     stack: list[Frame] = field(default_factory=list)
     record: dict | None = None
-    handled: HandledError | None = None
+    handled_error: HandledError | None = None
     thread_error: ThreadError | None = None
     last_lines: Sequence[str] = ()  # the last lines that it printed
     size: int = 0

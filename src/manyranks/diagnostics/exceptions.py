@@ -13,15 +13,15 @@ from typing import Any
 import torch
 
 from manyranks.diagnostics.evidence import Frame
-from manyranks.diagnostics.handled_errors import error_handled_during
+from manyranks.diagnostics.handled_errors import context_error
 from manyranks.diagnostics.source import places
 from manyranks.diagnostics.user_code import is_machinery, is_own, package, short
 from manyranks.errors import Unsendable
 
 MAX_MESSAGE_CHARS = 1500  # characters kept of a message
-DEEPEST = 100  # frames kept
-INNERMOST = 3  # frames of libraries shown of an error that has none of the reader's
-MOST_PACKAGES = 3  # named in the line for frames of libraries
+MAX_FRAMES = 100  # frames kept
+LIBRARY_FRAMES = 3  # frames of libraries shown of an error that has none of the reader's
+MAX_PACKAGES = 3  # named in the line for frames of libraries
 LOST_PEER = (
     "Connection closed by peer",
     "Connection reset by peer",
@@ -38,10 +38,10 @@ def as_data(error: BaseException) -> dict:
     """What the kernel reports about `error`; `traceback` holds the reader's own frames.
 
     `arguments` are the error's arguments that are strings; `frames` is its whole stack, innermost
-    first; `handled` is the error after which it waited for another rank in vain; `places` are the
-    expressions in which the reader's frames stood, and `gpus` how many GPUs the rank sees.
+    first; `handled_error` is the error after which it waited for another rank in vain; `places` are
+    the expressions in which the reader's frames stood, and `gpus` how many GPUs the rank sees.
     """
-    error = before_the_exit(error)
+    error = error_before_exit(error)
     pages = TracebackException.from_exception(error)
     if isinstance(error, SystemExit):  # what a parser of arguments caught before is not news
         pages.__suppress_context__ = True
@@ -58,7 +58,7 @@ def as_data(error: BaseException) -> dict:
         "unsendable": isinstance(error, Unsendable),
         "arguments": [cut(arg, MAX_MESSAGE_CHARS) for arg in error.args if type(arg) is str],
         "frames": frames(error),
-        "handled": error_handled_during(error) if waited else None,
+        "handled_error": context_error(error) if waited else None,
         "places": places([*chain(error)]),
         "gpus": torch.cuda.device_count(),
     }
@@ -69,18 +69,18 @@ def _did_you_mean(error: BaseException) -> list[str]:
     missing = getattr(error, "name", None)
     if sys.version_info >= (3, 12) or not isinstance(missing, str):
         return []
-    known: list[str] = []
+    candidates: list[str] = []
     with contextlib.suppress(Exception):  # dir() may run code of the reader's
         if isinstance(error, NameError):
             frame = [frame for frame, _ in traceback.walk_tb(error.__traceback__)][-1]
-            known = [*frame.f_locals, *frame.f_globals, *dir(builtins)]
+            candidates = [*frame.f_locals, *frame.f_globals, *dir(builtins)]
         elif isinstance(error, AttributeError):
-            known = dir(error.obj)
-    near = difflib.get_close_matches(missing, known, 1, 0.7)
+            candidates = dir(error.obj)
+    near = difflib.get_close_matches(missing, candidates, 1, 0.7)
     return [f"Did you mean: '{near[0]}'?"] if near else []
 
 
-def before_the_exit(error: BaseException) -> BaseException:
+def error_before_exit(error: BaseException) -> BaseException:
     """The error of the reader's own lines because of which the worker left by sys.exit, if any."""
     before = error.__context__
     if not isinstance(error, SystemExit) or before is None or error.__suppress_context__:
@@ -91,8 +91,8 @@ def before_the_exit(error: BaseException) -> BaseException:
 def frames(error: BaseException) -> list[Frame]:
     """The whole stack of the error, innermost first."""
     stack = traceback.walk_tb(error.__traceback__)
-    found = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in stack]
-    return found[: -DEEPEST - 1 : -1]
+    all_frames = [(f.f_code.co_filename, line, f.f_code.co_name) for f, line in stack]
+    return all_frames[: -MAX_FRAMES - 1 : -1]
 
 
 class ShortStack(StackSummary):
@@ -118,9 +118,9 @@ def shorten(page: TracebackException) -> None:
     If the error has no frame of the reader's, its innermost ones stay.
     """
     if not any(is_own(frame.filename) for frame in page.stack):
-        shown = [frame for frame in page.stack if _of_a_library(frame)]
-        above = _in_one_line(shown[:-INNERMOST])
-        page.stack = ShortStack(shown[-INNERMOST:], above=above)
+        visible = [frame for frame in page.stack if _of_a_library(frame)]
+        above = _in_one_line(visible[:-LIBRARY_FRAMES])
+        page.stack = ShortStack(visible[-LIBRARY_FRAMES:], above=above)
         for frame in page.stack:
             frame.filename = short(frame.filename)
     _shorten(page)
@@ -150,8 +150,8 @@ def _in_one_line(frames: Sequence[FrameSummary], raised: bool = False) -> str:
     if not frames:
         return ""
     names = list(dict.fromkeys(package(frame.filename) for frame in frames))
-    if len(names) > MOST_PACKAGES:
-        names[MOST_PACKAGES - 1 :] = [f"{len(names) - MOST_PACKAGES + 1} others"]
+    if len(names) > MAX_PACKAGES:
+        names[MAX_PACKAGES - 1 :] = [f"{len(names) - MAX_PACKAGES + 1} others"]
     inside = " and ".join(filter(None, (", ".join(names[:-1]), names[-1])))
     line = f"  … {len(frames)} frame{'s' * (len(frames) > 1)} in {inside}"
     if raised:
@@ -162,9 +162,9 @@ def _in_one_line(frames: Sequence[FrameSummary], raised: bool = False) -> str:
 
 def chain(error: BaseException | None) -> Iterator[BaseException]:
     """The exception, and every exception that it was raised from or during."""
-    seen: set[int] = set()
-    while error is not None and id(error) not in seen:
-        seen.add(id(error))
+    visited: set[int] = set()
+    while error is not None and id(error) not in visited:
+        visited.add(id(error))
         yield error
         error = error.__context__ if error.__cause__ is None else error.__cause__
 
@@ -192,5 +192,5 @@ def cut(text: str, length: int) -> str:
     """`text` without its middle if it is too long for a page."""
     if len(text) <= length:
         return text
-    left_out = f"\n… {len(text) - length:,} characters not shown …\n"
-    return text[: length * 3 // 4] + left_out + text[-length // 4 :]
+    gap = f"\n… {len(text) - length:,} characters not shown …\n"
+    return text[: length * 3 // 4] + gap + text[-length // 4 :]

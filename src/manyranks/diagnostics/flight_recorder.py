@@ -14,22 +14,23 @@ import torch.distributed as dist
 from manyranks.diagnostics.evidence import Frame
 from manyranks.diagnostics.user_code import is_own
 
-LAST = 40  # entries kept for each group: a mismatch is at the end
-DEEPEST = 500  # frames
+MAX_ENTRIES = 40  # entries kept for each group: a mismatch is at the end
+MAX_FRAMES = 500  # frames
 
 
 def read() -> dict:
     """What this process has entered, as plain data; empty if nothing was recorded.
 
     `entries` has what `brief` keeps of each collective, `groups` the global ranks by the group's
-    internal name, `made` the number of groups that this rank has asked for, including the world.
+    internal name, `group_count` the number of groups that this rank has asked for, including the
+    world.
     """
-    record = {"entries": [], "groups": {}, "made": 0}
+    record = {"entries": [], "groups": {}, "group_count": 0}
     c10d = sys.modules.get("torch._C._distributed_c10d")
     if c10d is None or not dist.is_available():
         return record
     try:
-        record |= {"groups": members(), "made": dist.distributed_c10d.get_pg_count()}
+        record |= {"groups": members(), "group_count": dist.distributed_c10d.get_pg_count()}
         entries = pickle.loads(c10d._dump_fr_trace())["entries"]
     except Exception:  # private functions: without them, the stacks still tell
         return record
@@ -37,13 +38,15 @@ def read() -> dict:
     for entry in entries:
         if not entry.get("is_p2p"):
             by_group.setdefault(entry["process_group"][0], []).append(entry)
-    return record | {"entries": [brief(e) for group in by_group.values() for e in group[-LAST:]]}
+    return record | {
+        "entries": [brief(e) for group in by_group.values() for e in group[-MAX_ENTRIES:]]
+    }
 
 
 def stack(frame: FrameType | None) -> list[Frame]:
     """File, line and function of each frame, innermost first."""
     frames: list[Frame] = []
-    while frame is not None and len(frames) < DEEPEST:
+    while frame is not None and len(frames) < MAX_FRAMES:
         frames.append((frame.f_code.co_filename, frame.f_lineno, frame.f_code.co_name))
         frame = frame.f_back
     return frames
@@ -54,12 +57,12 @@ def brief(entry: dict) -> dict:
     frames = entry.get("frames") or []
     frame = next((f for f in frames if is_own(f["filename"])), None)
     # gloo makes a reduce_scatter of an all_reduce, and records that one (torch 2.13)
-    named = [f["name"] for f in frames if f["filename"].endswith("distributed_c10d.py")]
-    scattered = (name for name in reversed(named) if name.startswith("reduce_scatter"))
+    names = [f["name"] for f in frames if f["filename"].endswith("distributed_c10d.py")]
+    scatter_names = (name for name in reversed(names) if name.startswith("reduce_scatter"))
     return {
         "group": entry["process_group"][0],
         "seq": entry["collective_seq_id"],
-        "op": next(scattered, entry["profiling_name"].split(":")[-1]),
+        "op": next(scatter_names, entry["profiling_name"].split(":")[-1]),
         "shapes": entry["input_sizes"],
         "dtypes": [name.lower() for name in entry.get("input_dtypes") or []],
         "finished": bool(entry.get("retired")),
@@ -80,4 +83,4 @@ def progress(record: dict | None) -> tuple:
     if not record:
         return ()
     entries = [(e["group"], e["seq"], e["finished"]) for e in record["entries"]]
-    return (record["made"], *entries)
+    return (record["group_count"], *entries)

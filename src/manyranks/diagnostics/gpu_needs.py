@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from manyranks.diagnostics.source import DELETED, Edit, Source, Span, VisitedNodes, span_of
+from manyranks.diagnostics.source import DELETION, Edit, Source, Span, VisitedNodes, span_of
 
 GUARD = "put it and what uses it under `if torch.cuda.is_available():`"
 CLOCK = "measure with time.perf_counter()"
@@ -78,7 +78,7 @@ OPERATORS = {
 GROUPS = {"torch.distributed.init_process_group": 0, "torch.distributed.new_group": 2}  # backend
 GPU = re.compile(r"cuda(:|$)")
 # Variables that hold the number of a GPU, where the file does not show it.
-NUMBERS = re.compile(r"(local_|global_|ddp_)*rank|gpu(_?id|_?num|_?index)?|device_?(id|index)")
+GPU_NUMBER = re.compile(r"(local_|global_|ddp_)*rank|gpu(_?id|_?num|_?index)?|device_?(id|index)")
 ABOUT_DEVICES = re.compile(r"(?i)cuda|gpu|accelerator|device|nvidia|nccl|built in|dummy base")
 DEVICES = ("cuda", "cpu", "gpu", "nccl", "gloo")
 
@@ -97,8 +97,8 @@ class Need:
 
 def gpu_needs(source: Source) -> list[Need]:
     """All that fails in this file without a GPU, except what the file itself guards."""
-    found = Finder(source)
-    return [need for node in source.nodes for need in found.needs(node)]
+    finder = Finder(source)
+    return [need for node in source.nodes for need in finder.needs(node)]
 
 
 class Finder:
@@ -111,13 +111,13 @@ class Finder:
         """What this node alone needs, if no condition guards it."""
         if isinstance(node, ast.Raise | ast.Expr):
             yield from self._refusal(node)
-        found = [self._outside_of_strings(need) for need in self._unguarded(node)]
-        guard = self.source.guard(node, self.asks_for_gpu) if found else None
+        candidates = [self._outside_of_strings(need) for need in self._candidates(node)]
+        guard = self.source.guard(node, self.asks_for_gpu) if candidates else None
         if guard is None:
-            yield from found
-        elif edits := tuple(self._chosen_in(guard)):
+            yield from candidates
+        elif edits := tuple(self._choices_in(guard)):
             # `if device_type == "cuda":` leaves the choice to the line that set the variable.
-            yield from (Need(need.node, edits, need.says) for need in found)
+            yield from (Need(need.node, edits, need.says) for need in candidates)
 
     def _outside_of_strings(self, need: Need) -> Need:
         """In an f-string code has other quotes, and before Python 3.12 no certain place."""
@@ -134,33 +134,34 @@ class Finder:
 
     def asks_for_gpu(self, node: ast.AST) -> bool:
         """True for a question whose answer depends on the GPUs, or on a choice of device."""
-        for part in _compared(node):
+        for part in _operands(node):
             if isinstance(part, ast.Constant) and str(part.value).startswith(DEVICES):
                 return True
         if isinstance(node, ast.Attribute) and node.attr == "is_cuda":
             return True
-        return self.source.dotted(node.func if isinstance(node, ast.Call) else node) in QUESTIONS
+        name = self.source.qualified_name(node.func if isinstance(node, ast.Call) else node)
+        return name in QUESTIONS
 
-    def _chosen_in(self, guard: ast.AST) -> Iterator[Edit]:
+    def _choices_in(self, guard: ast.AST) -> Iterator[Edit]:
         for node in ast.walk(guard):
-            for part in _compared(node) if self.asks_for_gpu(node) else ():
+            for part in _operands(node) if self.asks_for_gpu(node) else ():
                 if not isinstance(part, ast.Constant):
-                    yield from self._chosen(part, self._as_device)
+                    yield from self._choices(part, self._as_device)
 
-    def _unguarded(self, node: ast.AST) -> Iterator[Need]:
+    def _candidates(self, node: ast.AST) -> Iterator[Need]:
         match node:
             case ast.Call():
                 yield from self._call(node)
             case ast.Attribute(value=of) if self._calls(of, {ACCELERATOR}) or any(
                 self._calls(value, {ACCELERATOR}) for value in self.source.values(of)
             ):
-                if edits := tuple(self._chosen(of, self._as_device)):
+                if edits := tuple(self._choices(of, self._as_device)):
                     yield Need(node, edits)
             case ast.BinOp(op=ast.Mod() | ast.FloorDiv(), right=count) if self._is_count(count):
                 yield Need(node, (Edit(span_of(count), f"max(1, {ast.unparse(count)})"),))
-            case ast.Assert(test=test) if self._known(test) is False:
-                edits = (Edit(span_of(node), DELETED),)
-                yield from (Need(one, edits) for one in (node, test))
+            case ast.Assert(test=test) if self._truth(test) is False:
+                edits = (Edit(span_of(node), DELETION),)
+                yield from (Need(part, edits) for part in (node, test))
 
     def _refusal(self, node: ast.Raise | ast.Expr) -> Iterator[Need]:
         """`if not torch.cuda.is_available(): raise …`, or `sys.exit(1)`."""
@@ -169,11 +170,11 @@ class Finder:
             case ast.If(test=test, body=body) if isinstance(
                 node, ast.Raise
             ) or self.source.exits_with_a_code(fails):
-                if self._known(test) is (node in body):
-                    yield Need(fails, (Edit(span_of(node), DELETED),))
+                if self._truth(test) is (node in body):
+                    yield Need(fails, (Edit(span_of(node), DELETION),))
 
     def _call(self, call: ast.Call) -> Iterator[Need]:
-        name = self.source.dotted(call.func)
+        name = self.source.qualified_name(call.func)
         if edit := self._from_table(call, name):
             own = name in WORDS or not name.startswith("torch.")
             yield Need(call, (edit,), ABOUT_DEVICES if own else re.compile(""))
@@ -184,7 +185,7 @@ class Finder:
         statement, whole = self.source.parents[call], span_of(call)
         alone = isinstance(statement, ast.Expr)
         if alone and (name in DELETE or name in CODE):
-            return Edit(span_of(statement), DELETED)
+            return Edit(span_of(statement), DELETION)
         if name in DELETE or name in CODE:
             return Edit(whole, CODE.get(name, "None"))
         if name in NAMES:
@@ -204,44 +205,44 @@ class Finder:
 
     def _arguments(self, call: ast.Call, name: str) -> Iterator[Edit]:
         """The edits of arguments with which this call fails."""
-        named = {keyword.arg: keyword.value for keyword in call.keywords}
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords}
         method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
         is_torch, last = name.startswith("torch."), name.rpartition(".")[2]
 
         def argument(name: str, place: int = sys.maxsize) -> Iterator[ast.expr]:
             """The argument of this name or place, if the call has it."""
-            if name in named:
-                yield named[name]
+            if name in keywords:
+                yield keywords[name]
             elif place < len(call.args) and not isinstance(call.args[place], ast.Starred):
                 yield call.args[place]
 
         if name in GROUPS:
             for backend in argument("backend", GROUPS[name]):
-                yield from self._chosen(backend, self._as_backend)
+                yield from self._choices(backend, self._as_backend)
             for device in argument("device_id"):  # only a GPU may be given
                 if not any(_is_none(part) for part in ast.walk(self._only_value(device))):
                     yield Edit(span_of(device), "None")
         elif is_torch and last == "DistributedDataParallel":
             for ids in argument("device_ids", 1):
                 if any(map(self._is_list, self._unguarded_values(ids))):
-                    for given in (ids, *argument("output_device", 2)):
-                        yield Edit(span_of(given), "None")
+                    for value in (ids, *argument("output_device", 2)):
+                        yield Edit(span_of(value), "None")
         elif is_torch and last == "FullyShardedDataParallel":  # runs on a CPU if it is told so
             for device in argument("device_id"):
                 if any(True for _ in self._devices(device)):
                     yield Edit(span_of(device), CPU_DEVICE)
-            if not {"device_id", None} & named.keys():
+            if not {"device_id", None} & keywords.keys():
                 line, column = _end(call)
                 yield Edit(Span(line, column - 1, line, column), f", device_id={CPU_DEVICE})")
         elif is_torch and last in ("init_device_mesh", "DeviceMesh"):
             for kind in argument("device_type", 0):
-                yield from self._chosen(kind, self._as_device)
+                yield from self._choices(kind, self._as_device)
         elif name == "torch.device":
             # It fails by itself only with a number, or with a device that is made of None.
             if call.args and self.source.mentions(
-                call.args[0], lambda one: self._calls(one, {ACCELERATOR})
+                call.args[0], lambda node: self._calls(node, {ACCELERATOR})
             ):
-                yield from self._chosen(call.args[0], self._as_device)
+                yield from self._choices(call.args[0], self._as_device)
             elif len(call.args) == 1 and self._is_number(call.args[0]):
                 yield Edit(span_of(call), CPU_DEVICE)
         elif name == "torch.load":
@@ -250,11 +251,18 @@ class Finder:
         elif name in ("torch.set_default_device", "torch.Generator") or method == "to":
             for device in argument("device", 0):
                 yield from self._devices(device)
-        elif "device" in named and (is_torch or method.startswith("new_") or method == "to_empty"):
-            yield from self._devices(named["device"])
-        pinned = named.get("pin_memory")
-        if isinstance(pinned, ast.Constant) and pinned.value and is_torch and last != "DataLoader":
-            yield Edit(span_of(pinned), "False")  # a DataLoader only warns
+        elif "device" in keywords and (
+            is_torch or method.startswith("new_") or method == "to_empty"
+        ):
+            yield from self._devices(keywords["device"])
+        pin_memory = keywords.get("pin_memory")
+        if (
+            isinstance(pin_memory, ast.Constant)
+            and pin_memory.value
+            and is_torch
+            and last != "DataLoader"
+        ):
+            yield Edit(span_of(pin_memory), "False")  # a DataLoader only warns
 
     def _only_value(self, node: ast.expr) -> ast.expr:
         values = self.source.values(node)
@@ -272,22 +280,25 @@ class Finder:
 
     # Where the file chooses a device or a backend
 
-    def _chosen(
-        self, node: ast.expr, mend: Callable[[ast.expr], str], trail: VisitedNodes | None = None
+    def _choices(
+        self,
+        node: ast.expr,
+        replace: Callable[[ast.expr], str],
+        visited: VisitedNodes | None = None,
     ) -> Iterator[Edit]:
         """Where `node` gets a value that needs a GPU, without a condition; `mend` replaces it."""
-        trail = trail or VisitedNodes()
-        if trail.ends_at(node) or self.source.guard(node, self.asks_for_gpu) is not None:
+        visited = visited or VisitedNodes()
+        if visited.ends_at(node) or self.source.guard(node, self.asks_for_gpu) is not None:
             return
-        if new := mend(node):
+        if new := replace(node):
             yield Edit(span_of(node), new)
             return
         parts: list[Any] = []
         match node:
             case ast.JoinedStr(values=[ast.FormattedValue(value=first), *_]):
                 parts = [first]
-            case ast.Call(func=called, args=[first, *_]):
-                if self.source.dotted(called) in ("str", "torch.device"):
+            case ast.Call(func=function, args=[first, *_]):
+                if self.source.qualified_name(function) in ("str", "torch.device"):
                     parts = [first]
             case ast.BoolOp(values=parts) | ast.Dict(values=parts):
                 pass
@@ -298,14 +309,14 @@ class Finder:
             case ast.Name() | ast.Attribute():
                 parts = self.source.values(node)
         for part in parts:
-            yield from self._chosen(part, mend, trail)
+            yield from self._choices(part, replace, visited)
 
     def _devices(self, device: ast.expr) -> Iterator[Edit]:
         """The edits that make this argument a device that is here."""
-        chosen = list(self._chosen(device, self._as_device))
-        if not chosen and self._is_number(device):
-            chosen = [Edit(span_of(device), CPU)]
-        yield from chosen
+        edits = list(self._choices(device, self._as_device))
+        if not edits and self._is_number(device):
+            edits = [Edit(span_of(device), CPU)]
+        yield from edits
 
     def _as_device(self, node: ast.expr) -> str:
         """What to write for an expression that is a GPU; "" for any other."""
@@ -334,50 +345,50 @@ class Finder:
                 return '"gloo"'
         return ""
 
-    def _is_number(self, node: ast.expr, trail: VisitedNodes | None = None) -> bool:
+    def _is_number(self, node: ast.expr, visited: VisitedNodes | None = None) -> bool:
         """True for the number of a GPU: an integer, or a variable called like one."""
-        trail = trail or VisitedNodes()
-        if trail.ends_at(node):
+        visited = visited or VisitedNodes()
+        if visited.ends_at(node):
             return False
         match node:
             case ast.Constant(value=value):
                 return type(value) is int
             case ast.BinOp(left=left, op=ast.Mod() | ast.Add() | ast.Mult() | ast.Sub()):
-                return self._is_number(left, trail)
+                return self._is_number(left, visited)
             case ast.Call():
                 return self._calls(node, {"int", "torch.distributed.get_rank"})
             case ast.Subscript(slice=ast.Constant(value=str(key))):
-                return NUMBERS.fullmatch(key.lower()) is not None
+                return GPU_NUMBER.fullmatch(key.lower()) is not None
             case ast.Name() | ast.Attribute():
-                if self.source.dotted(node).startswith("torch."):
+                if self.source.qualified_name(node).startswith("torch."):
                     return False  # torch.float64
                 if values := self.source.values(node):
-                    return any(self._is_number(value, trail) for value in values)
+                    return any(self._is_number(value, visited) for value in values)
                 name = getattr(node, "attr", getattr(node, "id", ""))
-                return NUMBERS.fullmatch(name.lower()) is not None
+                return GPU_NUMBER.fullmatch(name.lower()) is not None
         return False
 
     # What is known without a GPU
 
     def _calls(self, node: ast.AST, names: set[str]) -> bool:
-        return isinstance(node, ast.Call) and self.source.dotted(node.func) in names
+        return isinstance(node, ast.Call) and self.source.qualified_name(node.func) in names
 
     def _is_count(self, node: ast.expr) -> bool:
-        return any(self._calls(one, COUNTS) for one in (node, *self.source.values(node)))
+        return any(self._calls(part, COUNTS) for part in (node, *self.source.values(node)))
 
-    def _known(self, test: ast.expr, trail: VisitedNodes | None = None) -> bool | None:
+    def _truth(self, test: ast.expr, visited: VisitedNodes | None = None) -> bool | None:
         """Whether a condition holds if there is no GPU; None if that depends on anything else."""
-        trail = trail or VisitedNodes()
-        if trail.ends_at(test):
+        visited = visited or VisitedNodes()
+        if visited.ends_at(test):
             return None
         match test:
             case ast.Call() if self._calls(test, AVAILABLE | COUNTS):
                 return False
             case ast.UnaryOp(op=ast.Not(), operand=part):
-                known = self._known(part, trail)
-                return None if known is None else not known
+                truth = self._truth(part, visited)
+                return None if truth is None else not truth
             case ast.BoolOp(op=op, values=parts):
-                values = [self._known(part, trail) for part in parts]
+                values = [self._truth(part, visited) for part in parts]
                 decides = isinstance(op, ast.Or)
                 if decides in values:
                     return decides
@@ -386,8 +397,8 @@ class Finder:
                 if self._is_count(left) or self._is_count(right):
                     return OPERATORS[type(op)](self._number(left), self._number(right))
             case ast.Name() | ast.Attribute():
-                found = {self._known(value, trail) for value in self.source.values(test)}
-                return found.pop() if len(found) == 1 else None
+                truths = {self._truth(value, visited) for value in self.source.values(test)}
+                return truths.pop() if len(truths) == 1 else None
         return None
 
     def _number(self, node: ast.expr) -> int:
@@ -397,7 +408,7 @@ class Finder:
         return 0 if self._is_count(node) else 1
 
 
-def _compared(node: ast.AST) -> list[ast.expr]:
+def _operands(node: ast.AST) -> list[ast.expr]:
     """What `device == "cuda"`, `"cuda" in device` or `device.startswith("cuda")` compare."""
     match node:
         case ast.Compare(left=left, comparators=others):

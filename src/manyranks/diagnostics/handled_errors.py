@@ -42,7 +42,7 @@ class ThreadError:
 # In a rank
 
 
-def error_handled_by(thread: int) -> HandledError | None:
+def current_error(thread: int) -> HandledError | None:
     """The error that this thread is handling, if a line of the reader's raised it.
 
     Another thread asks, which must not be held up: so this calls no code of the reader's.
@@ -50,12 +50,12 @@ def error_handled_by(thread: int) -> HandledError | None:
     error: Any = sys._current_exceptions().get(thread)
     if isinstance(error, tuple):  # Python 3.11
         error = error[1]
-    return _described(error)
+    return _handled_error(error)
 
 
-def error_handled_during(error: BaseException) -> HandledError | None:
+def context_error(error: BaseException) -> HandledError | None:
     """The error of the reader's during whose handling `error` was raised."""
-    return None if error.__cause__ else _described(error.__context__)
+    return None if error.__cause__ else _handled_error(error.__context__)
 
 
 def thread_error_of(error: BaseException | None) -> ThreadError | None:
@@ -72,7 +72,7 @@ def _own_line(error: BaseException) -> tuple[FrameType, int] | None:
     return next(((f, line) for f, line in stack if is_own(f.f_code.co_filename)), None)
 
 
-def _described(error: BaseException | None) -> HandledError | None:
+def _handled_error(error: BaseException | None) -> HandledError | None:
     if error is None or isinstance(error, GeneratorExit):  # that closes a generator
         return None
     own = _own_line(error)
@@ -93,8 +93,8 @@ def reason_of(error: BaseException) -> str:
         parts = parts[:1]  # its text has the number of the errors, not the errors
     with contextlib.suppress(ValueError):  # an int of more digits than Python writes
         # A __str__ that is written in C runs nothing of the reader's.
-        compiled = isinstance(kind.__str__, WrapperDescriptorType)
-        if compiled and all(type(part) in PLAIN for part in parts):
+        is_in_c = isinstance(kind.__str__, WrapperDescriptorType)
+        if is_in_c and all(type(part) in PLAIN for part in parts):
             text = kind.__str__(error)
             return f"{kind.__name__}: {text}"[:MAX_ERROR_CHARS] if text else kind.__name__
         plain = [repr(a) if type(a) in PLAIN else f"<{type(a).__name__}>" for a in arguments]

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 
 from manyranks.diagnostics.gpu_needs import Need
-from manyranks.diagnostics.source import DELETED, Edit, Source, span_of
+from manyranks.diagnostics.source import DELETION, Edit, Source, span_of
 
 RANK, LOCAL_RANK, WORLD_SIZE = "RANK", "LOCAL_RANK", "WORLD_SIZE"
 LOCAL_WORLD_SIZE, NODE, NODES = "LOCAL_WORLD_SIZE", "GROUP_RANK", "GROUP_WORLD_SIZE"
@@ -32,8 +32,8 @@ OF_TORCHRUN = {
     **dict.fromkeys(("SLURM_LAUNCH_NODE_IPADDR", "SLURM_SUBMIT_HOST", "SLURMD_NODENAME"), MASTER),
 }
 FOREIGN = re.compile(r"SLURMD?_|OMPI_|PMIX?_|MV2_|MPI_LOCAL|PALS_|PBS_")
-NO_SUCH = "write a value of your own: torchrun sets no such variable"
-MASTER_IS_SET = 'delete it: os.environ["MASTER_ADDR"] and "MASTER_PORT" are set'
+NO_SUCH_VARIABLE = "write a value of your own: torchrun sets no such variable"
+DELETE_MASTER = 'delete it: os.environ["MASTER_ADDR"] and "MASTER_PORT" are set'
 NUMBERS = {"int", "float"}
 STARTS_PROGRAMS = {"subprocess." + name for name in ("getoutput", "check_output", "run")}
 BACKENDS = {"mpi", "ucc"}
@@ -52,16 +52,16 @@ def launcher_needs(source: Source) -> list[Need]:
 def _needs(source: Source, node: ast.AST) -> Iterator[Need]:
     match node:
         case ast.Import(names=[ast.alias(name="hostlist")]):
-            yield Need(node, (Edit(span_of(node), DELETED),))
+            yield Need(node, (Edit(span_of(node), DELETION),))
         case ast.Subscript(value=of, slice=ast.Constant(value=str(name)) as text):
-            if source.dotted(of) == "os.environ" and FOREIGN.match(name):
+            if source.qualified_name(of) == "os.environ" and FOREIGN.match(name):
                 yield Need(node, (_edit(source, node, text),))
         case ast.Subscript(value=of) if "scontrol" in source.text:
             # A shell does not fail without scontrol: it prints nothing.
-            if source.mentions(of, lambda one: _starts_scontrol(source, one)):
+            if source.mentions(of, lambda part: _starts_scontrol(source, part)):
                 yield Need(node, _without_scontrol(source, node), re.compile("IndexError"))
-        case ast.Call(func=called, args=[value, *_]):
-            yield from _call(source, node, source.dotted(called), value)
+        case ast.Call(func=function, args=[value, *_]):
+            yield from _call(source, node, source.qualified_name(function), value)
 
 
 def _call(source: Source, call: ast.Call, name: str, value: ast.expr) -> Iterator[Need]:
@@ -85,29 +85,29 @@ def _call(source: Source, call: ast.Call, name: str, value: ast.expr) -> Iterato
 
 def _unset(source: Source, value: ast.expr) -> Iterator[Edit]:
     """The edits of `os.environ.get("SLURM_PROCID")`, which gives None, perhaps in a variable."""
-    for one in (value, *source.values(value)):
-        match one:
-            case ast.Call(func=called, args=[ast.Constant(value=str(name)) as text], keywords=[]):
-                is_read = source.dotted(called) in ("os.environ.get", "os.getenv")
-                if is_read and FOREIGN.match(name) and not source.guard(one, _asks_for_launcher):
-                    yield _edit(source, one, text)
+    for node in (value, *source.values(value)):
+        match node:
+            case ast.Call(func=function, args=[ast.Constant(value=str(name)) as text], keywords=[]):
+                is_read = source.qualified_name(function) in ("os.environ.get", "os.getenv")
+                if is_read and FOREIGN.match(name) and not source.guard(node, _asks_for_launcher):
+                    yield _edit(source, node, text)
 
 
 def _edit(source: Source, node: ast.AST, text: ast.Constant) -> Edit:
     name = OF_TORCHRUN.get(str(text.value))
     if name is None:
-        return Edit(span_of(node), "", NO_SUCH)
+        return Edit(span_of(node), "", NO_SUCH_VARIABLE)
     return Edit(span_of(text), source.quoted(text, name))
 
 
 def _without_scontrol(source: Source, node: ast.AST) -> tuple[Edit]:
-    return (Edit(span_of(source.statement_of(node)), DELETED, MASTER_IS_SET),)
+    return (Edit(span_of(source.statement_of(node)), DELETION, DELETE_MASTER),)
 
 
 def _starts_scontrol(source: Source, node: ast.AST) -> bool:
     match node:
-        case ast.Call(func=called, args=[command, *_]):
-            starts = source.dotted(called) in STARTS_PROGRAMS
+        case ast.Call(func=function, args=[command, *_]):
+            starts = source.qualified_name(function) in STARTS_PROGRAMS
             return starts and "scontrol" in ast.unparse(command)
     return False
 
@@ -117,6 +117,9 @@ def _asks_for_launcher(node: ast.AST) -> bool:
     match node:
         case ast.Compare(left=ast.Constant(value=str(name)), ops=[ast.In() | ast.NotIn()]):
             return FOREIGN.match(name) is not None or name in (RANK, LOCAL_RANK, WORLD_SIZE)
-        case ast.Call(func=ast.Attribute(attr="get" | "getenv"), args=[one, *_]):
-            return isinstance(one, ast.Constant) and FOREIGN.match(str(one.value)) is not None
+        case ast.Call(func=ast.Attribute(attr="get" | "getenv"), args=[variable, *_]):
+            return (
+                isinstance(variable, ast.Constant)
+                and FOREIGN.match(str(variable.value)) is not None
+            )
     return False

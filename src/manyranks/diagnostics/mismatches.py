@@ -17,7 +17,7 @@ STORE_CALLS = {  # they go through the store, so the flight recorder does not se
     "monitored_barrier": "It waits for every rank of its group.",
     "init_process_group": "It waits until all WORLD_SIZE ranks have called it.",
 }
-UNEVEN = ("scatter", "gather", "all_to_all", "all_to_all_single")  # shapes may differ
+UNEVEN_CALLS = ("scatter", "gather", "all_to_all", "all_to_all_single")  # shapes may differ
 
 
 class Kind(Enum):
@@ -33,12 +33,12 @@ class Kind(Enum):
 class Mismatch:
     """One place at which calls do not match: the kind is for code, the sentence for people.
 
-    `entered` holds the ranks that made a call there, `missing` those that made none.
+    `present` holds the ranks that made a call there, `missing` those that made none.
     """
 
     kind: Kind
     sentence: str
-    entered: Sequence[int] = ()
+    present: Sequence[int] = ()
     missing: Sequence[int] = ()
 
     def __str__(self) -> str:
@@ -53,21 +53,25 @@ def mismatches(
     `records` has the result of `flight_recorder.read` for each rank; `positions` says where each
     rank stands. `failed` means that a rank lost its peers, so none of its calls is still running.
     """
-    found = _in_making_groups(records)
+    differences = _in_group_counts(records)
     groups = {entry["group"] for record in records.values() for entry in record["entries"]}
     for group in sorted(groups):
-        found += _in_group(group, records, failed)
-    return found or _in_store_calls(positions)
+        differences += _in_group(group, records, failed)
+    return differences or _in_store_calls(positions)
 
 
-def _in_making_groups(records: dict[int, dict]) -> list[Mismatch]:
+def _in_group_counts(records: dict[int, dict]) -> list[Mismatch]:
     """Ranks that called new_group equally often? Different counts give groups different names."""
-    calls = {rank: max(0, record["made"] - 1) for rank, record in records.items() if record["made"]}
+    calls = {
+        rank: max(0, record["group_count"] - 1)
+        for rank, record in records.items()
+        if record["group_count"]
+    }
     if len(set(calls.values())) < 2:
         return []
     times = [
         f"{number or 'no'} {'call' if number == 1 else 'calls'} by "
-        + ranks_in_words([rank for rank, made in calls.items() if made == number])
+        + ranks_in_words([rank for rank, count in calls.items() if count == number])
         for number in sorted(set(calls.values()), reverse=True)
     ]
     sentence = f"new_group (init_device_mesh calls it too): {', '.join(times)}. {ALL_MUST}"
@@ -89,8 +93,8 @@ def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismat
         min((e["seq"] for e in record["entries"] if e["group"] == group), default=1)
         for record in records.values()
     )
-    remembered_from = max(firsts, default=1)
-    for seq in sorted(s for s in calls if s >= remembered_from):
+    first_common_seq = max(firsts, default=1)
+    for seq in sorted(s for s in calls if s >= first_common_seq):
         there = calls[seq]
         missing = [rank for rank in ranks if rank not in there]
         call = f"Call {seq} of {_name(group, ranks)}"
@@ -98,7 +102,7 @@ def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismat
             continue
         if len({_kind(entry) for entry in there.values()}) > 1:
             absent = f"; {ranks_in_words(missing)} never called." if missing else "."
-            differ = f"{call} differs between the ranks: {_who_called_what(there)}{absent}"
+            differ = f"{call} differs between the ranks: {_calls_in_words(there)}{absent}"
             lines = {(entry["op"], entry["file"], entry["line"]) for entry in there.values()}
             kind = Kind.TENSORS if len(lines) == 1 else Kind.OPERATIONS
             return [Mismatch(kind, differ, sorted(there), missing)]
@@ -112,33 +116,33 @@ def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismat
 
 def _in_store_calls(positions: list[Position]) -> list[Mismatch]:
     """Ranks that stand in a call of STORE_CALLS which others did not make."""
-    found = []
+    differences = []
     for call in sorted({p.call for p in positions} & set(STORE_CALLS)):
         there = [p.rank for p in positions if p.call == call]
         others = [p.rank for p in positions if p.call != call]
         if others:
             who = f"entered by {ranks_in_words(there)}, never by {ranks_in_words(others)}"
             sentence = f"{call}: {who}. {STORE_CALLS[call]}"
-            found.append(Mismatch(Kind.MISSING, sentence, there, others))
-    return found
+            differences.append(Mismatch(Kind.MISSING, sentence, there, others))
+    return differences
 
 
-def entered(found: Sequence[Mismatch]) -> set[int]:
+def present_ranks(differences: Sequence[Mismatch]) -> set[int]:
     """The ranks that made a call at each place at which they should have."""
-    there = {rank for mismatch in found for rank in mismatch.entered}
-    return there - {rank for mismatch in found for rank in mismatch.missing}
+    there = {rank for mismatch in differences for rank in mismatch.present}
+    return there - {rank for mismatch in differences for rank in mismatch.missing}
 
 
 def _members(group: str, records: dict[int, dict]) -> list[int] | None:
     """Global ranks of the group; None if its name means different ranks on different ranks."""
-    listed = [t["groups"][group] for t in records.values() if group in t["groups"]]
-    if any(ranks != listed[0] for ranks in listed):
+    memberships = [t["groups"][group] for t in records.values() if group in t["groups"]]
+    if any(ranks != memberships[0] for ranks in memberships):
         return None
-    if listed:
-        return listed[0]
+    if memberships:
+        return memberships[0]
     # Every rank has destroyed it, or none knew it.
-    used = [r for r, t in records.items() if any(e["group"] == group for e in t["entries"])]
-    return sorted(records) if group == "0" else used
+    callers = [r for r, t in records.items() if any(e["group"] == group for e in t["entries"])]
+    return sorted(records) if group == "0" else callers
 
 
 def _name(group: str, ranks: list[int]) -> str:
@@ -147,7 +151,7 @@ def _name(group: str, ranks: list[int]) -> str:
 
 def _kind(entry: dict) -> str:
     """What must be equal on all ranks."""
-    return entry["op"] if entry["op"] in UNEVEN else _label(entry)
+    return entry["op"] if entry["op"] in UNEVEN_CALLS else _label(entry)
 
 
 def _label(entry: dict) -> str:
@@ -163,7 +167,7 @@ def _where(entry: dict) -> str:
     return f" ({short(entry['file'])}:{entry['line']})" if entry["file"] else ""
 
 
-def _who_called_what(there: dict[int, dict]) -> str:
+def _calls_in_words(there: dict[int, dict]) -> str:
     """ "ranks 0 and 2 called all_reduce (train.py:12); rank 1 called barrier" """
     by_call: dict[str, list[int]] = {}
     for rank, entry in sorted(there.items()):

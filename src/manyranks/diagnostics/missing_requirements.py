@@ -10,12 +10,12 @@ from collections.abc import Sequence
 from manyranks.diagnostics import advice
 from manyranks.diagnostics.gpu_needs import Need, gpu_needs
 from manyranks.diagnostics.launcher_needs import launcher_needs
-from manyranks.diagnostics.source import DELETED, Edit, Source, mended, read
+from manyranks.diagnostics.source import DELETION, Edit, Source, apply_edits, read
 from manyranks.diagnostics.user_code import short
 
-MOST_ROWS = 12
-WIDEST = 52  # characters shown of a line
-BESIDE = 64  # characters of a mend that still stands beside the line
+MAX_ROWS = 12
+MAX_LINE_CHARS = 52  # characters shown of a line
+MAX_FIX_CHARS = 64  # characters of a fix that still stands beside the line
 NO_GPU = (
     "There is no GPU for each rank here, so the ranks run on the CPU. What needs one in {file}:"
 )
@@ -46,7 +46,8 @@ def _look_at(error: dict) -> list[str]:
     if WRONG_CALL.match(error["reason"]):
         return []
     kinds = [(NO_LAUNCHER, launcher_needs)]
-    kinds += [(NO_GPU, gpu_needs)] * (error["gpus"] == 0)
+    if error["gpus"] == 0:
+        kinds.append((NO_GPU, gpu_needs))
     sources = {place.file: read(place.file) for place in reversed(error["places"])}
     for place in error["places"]:
         source = sources[place.file]
@@ -76,26 +77,26 @@ def page(title: str, file: str, source: Source, needs: Sequence[Need]) -> list[s
     """The title, and a row for each change with what to write instead."""
     edits = outermost([edit for need in needs for edit in need.edits])
     rows = [row(source.text, group) for group in by_lines(edits)]
-    shown = rows[:MOST_ROWS]
-    width = max(len(old) for _, old, _ in shown)
-    number = max(len(place) for place, _, _ in shown)
+    visible = rows[:MAX_ROWS]
+    width = max(len(old) for _, old, _ in visible)
+    number = max(len(place) for place, _, _ in visible)
     lines = [title.format(file=short(file))]
-    for place, old, new in shown:
-        if len(new) > BESIDE:  # whole, on a line of its own: a part of it cannot be copied
+    for place, old, new in visible:
+        if len(new) > MAX_FIX_CHARS:  # whole, on a line of its own: a part of it cannot be copied
             lines += [f"  {place:<{number}}   {old}", f"  {'':<{number}}   {new}"]
         else:
             lines.append(f"  {place:<{number}}   {old:<{width}}   {new}")
-    more = len(rows) - MOST_ROWS
+    more = len(rows) - MAX_ROWS
     return lines if more <= 0 else [*lines, f"  … and {more} more line{'s' * (more > 1)}"]
 
 
 def outermost(edits: Sequence[Edit]) -> list[Edit]:
     """The edits without those inside another one, in the order of the file."""
-    kept: list[Edit] = []
+    outer: list[Edit] = []
     for edit in sorted(edits, key=lambda e: (e.span.start, [-n for n in e.span.end])):
-        if not kept or edit.span.start >= kept[-1].span.end:
-            kept.append(edit)
-    return kept
+        if not outer or edit.span.start >= outer[-1].span.end:
+            outer.append(edit)
+    return outer
 
 
 def by_lines(edits: Sequence[Edit]) -> list[list[Edit]]:
@@ -114,14 +115,14 @@ def row(text: str, edits: Sequence[Edit]) -> tuple[str, str, str]:
     first, last = edits[0].span.line, edits[-1].span.end_line
     place = f"line {first}" if first == last else f"lines {first} to {last}"
     lines = text.split("\n")
-    changed = mended(text, edits).split("\n")
-    new = " ".join(map(str.strip, changed[first - 1 : len(changed) - len(lines) + last]))
-    deleted = new.partition("#")[0].strip() == DELETED
-    mend = ("delete it" if first == last else "delete them") if deleted else f"write {new}"
-    words = next((edit.words for edit in edits if edit.words), mend)
+    new_lines = apply_edits(text, edits).split("\n")
+    new = " ".join(map(str.strip, new_lines[first - 1 : len(new_lines) - len(lines) + last]))
+    deleted = new.partition("#")[0].strip() == DELETION
+    fix = ("delete it" if first == last else "delete them") if deleted else f"write {new}"
+    words = next((edit.words for edit in edits if edit.words), fix)
     return place, shortened(" ".join(map(str.strip, lines[first - 1 : last]))), words
 
 
 def shortened(line: str) -> str:
     """At most WIDEST characters of a line."""
-    return line if len(line) <= WIDEST else line[: WIDEST - 1] + "…"
+    return line if len(line) <= MAX_LINE_CHARS else line[: MAX_LINE_CHARS - 1] + "…"

@@ -12,7 +12,7 @@ ALONE = (
     "No rank called init_process_group: the script ran {ranks} times, and nothing shows that the "
     "ranks met."
 )
-LEFT = "Rank 0 left at {place}."
+EXIT_LINE = "Rank 0 left at {place}."
 LAST_LINE = "The last line that rank 0 printed: {line}"
 NOT_REACHED = "No rank reached {call} in line {line}."
 NO_CALL = (
@@ -30,17 +30,18 @@ ON_THE_CPU = {
     "lightning": 'accelerator="cpu", devices={ranks}',
 }
 ON_THE_CPU_IT_NEEDS = " On the CPU, {library} needs {argument}."
-OTHER_WAYS = re.compile(r"\b(i?send|i?recv|batch_isend_irecv|rpc\w*)\b")  # that are not recorded
+UNRECORDED_CALLS = re.compile(r"\b(i?send|i?recv|batch_isend_irecv|rpc\w*)\b")
 JOINING = ("init_process_group", "init_device_mesh")
 ASKS_FOR_LOCAL_RANK = re.compile(r"""["']--local[-_]rank["']""")
-LONGEST = 120  # characters shown of the last line
+MAX_LINE_CHARS = 120  # characters shown of the last line
 
 
 def explain_missing_group(ranks: Sequence[Evidence], source: str) -> str:
     """The facts about a script with this source that ended well; "" if the ranks met."""
     if not any(rank.end.joined for rank in ranks):
-        return _never_joined(ranks, source)
-    if any(rank.record and rank.record["entries"] for rank in ranks) or OTHER_WAYS.search(source):
+        return _explain_no_group(ranks, source)
+    has_records = any(rank.record and rank.record["entries"] for rank in ranks)
+    if has_records or UNRECORDED_CALLS.search(source):
         return ""
     return NO_COLLECTIVE + _on_the_cpu(source, len(ranks))
 
@@ -54,11 +55,12 @@ def _on_the_cpu(source: str, ranks: int) -> str:
     return ""
 
 
-def _never_joined(ranks: Sequence[Evidence], source: str) -> str:
+def _explain_no_group(ranks: Sequence[Evidence], source: str) -> str:
     first = ranks[0]
     sentences = [ALONE.format(ranks=len(ranks))]
-    if first.end.left:
-        sentences.append(LEFT.format(place=position_from_stack(first, first.end.left).place))
+    if first.end.exit_frames:
+        position = position_from_stack(first, first.end.exit_frames)
+        sentences.append(EXIT_LINE.format(place=position.place))
     if calls := source_of.first_calls(source, JOINING):
         line, call = min((line, name) for name, line in calls.items())
         sentences.append(NOT_REACHED.format(call=call, line=line))
@@ -67,5 +69,5 @@ def _never_joined(ranks: Sequence[Evidence], source: str) -> str:
     else:
         sentences.append(NO_CALL + _on_the_cpu(source, len(ranks)))
     if first.last_lines:
-        sentences.append(LAST_LINE.format(line=first.last_lines[-1].strip()[:LONGEST]))
+        sentences.append(LAST_LINE.format(line=first.last_lines[-1].strip()[:MAX_LINE_CHARS]))
     return " ".join(sentences)

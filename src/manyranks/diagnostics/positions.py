@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from manyranks.diagnostics.evidence import Evidence, Frame, State
 from manyranks.diagnostics.handled_errors import HandledError
-from manyranks.diagnostics.user_code import FINISHED_IN, is_machinery, is_own, short
+from manyranks.diagnostics.user_code import FINISHED_WAITS, is_machinery, is_own, short
 
 # Frames between the reader's line and the function that the line calls.
 WRAPPERS = (
@@ -33,9 +33,9 @@ POINT_TO_POINT_CALLS = {  # not collectives: the other rank makes the opposite c
     "batch_isend_irecv",
 }
 WAITS_FOR_A_TRANSFER = re.compile(r"\b(isend|irecv|batch_isend_irecv)\(.*\.wait\(")
-LONGEST_LINE = 80  # characters of the reader's line on the page
-ENDED = frozenset({State.RETURNED, State.FAILED, State.DIED})
-WITH_ITS_RESULT = frozenset({State.RETURNING, State.SENDING})
+MAX_LINE_CHARS = 80  # characters of the reader's line on the page
+END_STATES = frozenset({State.RETURNED, State.FAILED, State.DIED})
+RESULT_STATES = frozenset({State.RETURNING, State.SENDING})
 
 
 @dataclass
@@ -51,7 +51,7 @@ class Position:
     line: int = 0
     call: str = ""  # the library's function that the reader's line called, if any
     source: str = ""  # the file of that function
-    handled: HandledError | None = (
+    handled_error: HandledError | None = (
         None  # the error that the rank handles there, or did as it failed
     )
     size: int = 0
@@ -67,7 +67,7 @@ class Position:
     @property
     def ended(self) -> bool:
         """True for a rank that has gone, or that only waits to be let go."""
-        return self.state in ENDED
+        return self.state in END_STATES
 
     @property
     def communicates(self) -> bool:
@@ -109,7 +109,7 @@ def line_in_words(file: str, line: int) -> str:
     if not file:
         return ""
     text = text_of(file, line)
-    text = text if len(text) <= LONGEST_LINE else text[: LONGEST_LINE - 1] + "…"
+    text = text if len(text) <= MAX_LINE_CHARS else text[: MAX_LINE_CHARS - 1] + "…"
     return f"{short(file)}:{line}  {text}".rstrip()
 
 
@@ -121,10 +121,10 @@ def megabytes(size: int) -> str:
 def position(evidence: Evidence) -> Position:
     """Where one rank stands, from its outcome or its stack."""
     if evidence.outcome is not None:
-        handled = evidence.outcome.error.get("handled")
-        return Position(evidence.rank, evidence.outcome.ending, handled=handled)
+        handled_error = evidence.outcome.error.get("handled_error")
+        return Position(evidence.rank, evidence.outcome.ending, handled_error=handled_error)
     if evidence.stack:
-        return replace(position_from_stack(evidence), handled=evidence.handled)
+        return replace(position_from_stack(evidence), handled_error=evidence.handled_error)
     if evidence.phase is State.SENDING:  # an answer would come behind the result
         return Position(evidence.rank, State.SENDING, size=evidence.size)
     silent = evidence.phase is not State.STARTING
@@ -136,20 +136,20 @@ def position_from_stack(evidence: Evidence, frames: Sequence[Frame] | None = Non
     frames = evidence.stack if frames is None else frames
     index = next((i for i, (file, _, _) in enumerate(frames) if is_own(file)), None)
     if index is None:
-        done = any((file, name) in FINISHED_IN for file, _, name in frames)
-        state = State.RETURNED if done else evidence.phase
+        is_finished = any((file, name) in FINISHED_WAITS for file, _, name in frames)
+        state = State.RETURNED if is_finished else evidence.phase
         return Position(evidence.rank, state, size=evidence.size)
     file, line, _ = frames[index]
     inside = [frame for frame in frames[:index] if not is_machinery(frame[0])]
     outer = (frame for frame in reversed(inside) if not frame[0].endswith(WRAPPERS))
-    source, _, called = next(outer, ("", 0, ""))
-    if called == "__init__":  # name a class by its module: "distributed" is DDP
-        called = os.path.splitext(os.path.basename(inside[-1][0]))[0]
-    if not called:
+    source, _, callee = next(outer, ("", 0, ""))
+    if callee == "__init__":  # name a class by its module: "distributed" is DDP
+        callee = os.path.splitext(os.path.basename(inside[-1][0]))[0]
+    if not callee:
         return Position(evidence.rank, State.AT_LINE, file, line)
     if any(f.endswith(COMPILING) for f, _, _ in inside):
         return Position(evidence.rank, State.COMPILING, file, line)
     waits = any(place in f for f, _, _ in inside for place in COMMUNICATION)
-    waits = waits and not called.startswith(("get_", "is_"))  # these only ask
+    waits = waits and not callee.startswith(("get_", "is_"))  # these only ask
     state = State.WAITING if waits else State.CALLING
-    return Position(evidence.rank, state, file, line, called, source)
+    return Position(evidence.rank, state, file, line, callee, source)

@@ -20,9 +20,9 @@ from manyranks.diagnostics.positions import (
 )
 from manyranks.errors import HangUndecided, Proof, RankFailed, RanksHung
 
-MOST_ROWS = 16
-LONGEST_TITLE = 200  # characters of an error's text in the first line; the traceback has it all
-HOW_THEY_HANG = {
+MAX_ROWS = 16
+MAX_TITLE_CHARS = 200  # characters of an error's text in the first line; the traceback has it all
+HANG_TITLES = {
     Proof.TIME: "{who} did not finish within {seconds:g} s and {were} stopped.",
     Proof.DEADLOCK: "{who} waited for other ranks, and nothing moved for {seconds:.1f} s.",
     Proof.IDLE: "{who} did not finish, and nothing moved for {seconds:.1f} s.",
@@ -39,22 +39,22 @@ TOO_BUSY = (
     "This machine is too busy to tell whether the ranks hang or are only slow. They had not "
     "finished after {seconds:g} s, and were stopped.\nTry again when less is running here."
 )
-ABORTED = -signal.SIGABRT  # what gloo does to a rank whose peer sends something of another size
-LEFT_WITH_A_CODE = re.compile(r"SystemExit: -?\d+$")
+ABORT_CODE = -signal.SIGABRT  # what gloo does to a rank whose peer sends something of another size
+EXIT_WITH_CODE = re.compile(r"SystemExit: -?\d+$")
 MAX_OUTPUT_LINES = 3  # lines shown of what a rank printed before it left
 SOURCE = re.compile(r"\[/\S+\.(?:cc|cpp|h|cu):\d+\] ?")  # a line of PyTorch's own code
 
 
 def first_to_fail(ranks: Sequence[Evidence]) -> Evidence:
     """The rank to blame, of which at least one has failed."""
-    failed = [rank for rank in ranks if rank.failed]
-    return min(failed, key=lambda rank: (not rank.end.primary, rank.end.time))
+    failures = [rank for rank in ranks if rank.failed]
+    return min(failures, key=lambda rank: (not rank.end.primary, rank.end.time))
 
 
 def failure(ranks: Sequence[Evidence]) -> RankFailed:
     """The error for a launch in which a rank did not return; it blames the first to fail."""
     first = first_to_fail(ranks)
-    return (_raised if first.end.ending is State.FAILED else _died)(first, ranks)
+    return (_python_failure if first.end.ending is State.FAILED else _death_failure)(first, ranks)
 
 
 def hang(
@@ -70,8 +70,8 @@ def hang(
     late = sum(rank.outcome is None for rank in ranks)
     who = "The rank" if len(ranks) == 1 else f"{late} of {len(ranks)} ranks"
     were = "was" if late == 1 else "were"
-    title = HOW_THEY_HANG[proof].format(who=who, were=were, seconds=seconds, rank=rank)
-    places, found, page = _page(ranks, title, by_time=proof is Proof.TIME)
+    title = HANG_TITLES[proof].format(who=who, were=were, seconds=seconds, rank=rank)
+    places, differences, page = _page(ranks, title, by_time=proof is Proof.TIME)
     return RanksHung(
         page,
         proof=proof,
@@ -79,7 +79,7 @@ def hang(
         rank=rank,
         reason=title,
         positions=places,
-        mismatches=found,
+        mismatches=differences,
     )
 
 
@@ -98,29 +98,29 @@ def _page(
 ) -> tuple[list[Position], list[Mismatch], str]:
     """The places, what does not match, and the page; `by_time` means that the time was up."""
     places = [position(rank) for rank in ranks]
-    found = mismatches(_records(ranks), places)
-    lines = [title, *_rows(places), *_of_threads(ranks)]
-    lines += [f"  {mismatch}" for mismatch in found]
-    look_at = advice.for_hang(places, found)
-    if by_time and not found and not any(place.communicates for place in places):
+    differences = mismatches(_records(ranks), places)
+    lines = [title, *_rows(places), *_thread_error_rows(ranks)]
+    lines += [f"  {mismatch}" for mismatch in differences]
+    look_at = advice.for_hang(places, differences)
+    if by_time and not differences and not any(place.communicates for place in places):
         look_at = f"{look_at} {advice.TAKE_LONGER}".lstrip()
-    return places, found, "\n".join(lines + _look_at(look_at))
+    return places, differences, "\n".join(lines + _look_at(look_at))
 
 
 def _rows(places: list[Position]) -> list[str]:
     width = max((len(place.doing) for place in places), default=0)
     rows = [f"  rank {p.rank:<2} {p.doing:<{width}}  {p.place}".rstrip() for p in places]
-    more = len(rows) - MOST_ROWS
+    more = len(rows) - MAX_ROWS
     if more > 0:
-        rows[MOST_ROWS:] = [f"  … and {more} more ranks"]
-    return rows + [_indent(error) for error in errors_handled(places)]
+        rows[MAX_ROWS:] = [f"  … and {more} more ranks"]
+    return rows + [_indent(error) for error in handled_error_lines(places)]
 
 
-def errors_handled(places: Sequence[Position]) -> list[str]:
+def handled_error_lines(places: Sequence[Position]) -> list[str]:
     """Each error that ranks are handling, and on a second line where it was raised."""
     by_error: dict[tuple, list[int]] = {}
     for place in places:
-        if error := place.handled:
+        if error := place.handled_error:
             what = (place.ended, error.reason, error.file, error.line)
             by_error.setdefault(what, []).append(place.rank)
     return [
@@ -130,7 +130,7 @@ def errors_handled(places: Sequence[Position]) -> list[str]:
     ]
 
 
-def _of_threads(ranks: Sequence[Evidence]) -> list[str]:
+def _thread_error_rows(ranks: Sequence[Evidence]) -> list[str]:
     """Each error that ended a thread of a rank's, and on a second line where it was raised."""
     by_error: dict[ThreadError, list[int]] = {}
     for rank in ranks:
@@ -147,35 +147,43 @@ def _of_threads(ranks: Sequence[Evidence]) -> list[str]:
 
 def _first_line(reason: str) -> str:
     text = SOURCE.sub("", reason.splitlines()[0])
-    return text if len(text) <= LONGEST_TITLE else text[: LONGEST_TITLE - 1] + "…"
+    return text if len(text) <= MAX_TITLE_CHARS else text[: MAX_TITLE_CHARS - 1] + "…"
 
 
 def _records(ranks: Sequence[Evidence]) -> dict[int, dict]:
     return {rank.rank: rank.record for rank in ranks if rank.record}
 
 
-def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
+def _python_failure(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     error = first.end.error
     # If a result cannot be sent, the title says everything; no line of the reader's raised it.
-    lines = [_title(first, ranks)] + [_indent(error["traceback"])] * (not error["unsendable"])
+    lines = [_title(first, ranks)]
+    if not error["unsendable"]:
+        lines.append(_indent(error["traceback"]))
     others = [rank for rank in ranks if rank is not first]
     lines += _also(
         sum(rank.end.error.get("reason") == error["reason"] for rank in others if rank.failed)
     )
-    own = replace(position_from_stack(first, error["frames"]), handled=error["handled"])
-    places, found, transfer = [own], [], ""
+    own = replace(position_from_stack(first, error["frames"]), handled_error=error["handled_error"])
+    places, differences, transfer = [own], [], ""
     if error["waited"]:
-        theirs = [position(rank) for rank in others]
-        found = mismatches(_records(ranks), theirs, failed=True)
-        transfer = advice.PAIRS * advice.only_transfers([own], found)
-        lines += _rows(theirs) + _of_threads(ranks) + [f"  {mismatch}" for mismatch in found]
-        places = sorted([*places, *theirs], key=lambda place: place.rank)
-    said = _said(first) if LEFT_WITH_A_CODE.match(error["reason"]) else []
-    lines += [f"  {'it said' if i == 0 else '':<10}{line}" for i, line in enumerate(said)]
+        other_positions = [position(rank) for rank in others]
+        differences = mismatches(_records(ranks), other_positions, failed=True)
+        transfer = advice.PAIRS if advice.only_transfers([own], differences) else ""
+        lines += (
+            _rows(other_positions)
+            + _thread_error_rows(ranks)
+            + [f"  {mismatch}" for mismatch in differences]
+        )
+        places = sorted([*places, *other_positions], key=lambda place: place.rank)
+    output = _last_output(first) if EXIT_WITH_CODE.match(error["reason"]) else []
+    lines += [f"  {'it said' if i == 0 else '':<10}{line}" for i, line in enumerate(output)]
+    kinds = {mismatch.kind for mismatch in differences}
+    unlike_tensors = advice.UNLIKE_TENSORS if Kind.TENSORS in kinds else ""
     sentence = (
         advice.for_handled(places)
-        or advice.for_exit(said)
-        or (advice.UNLIKE_TENSORS if any(one.kind is Kind.TENSORS for one in found) else "")
+        or advice.for_exit(output)
+        or unlike_tensors
         or transfer
         or advice.for_error(error["type"], error["reason"], own.file)
     )
@@ -188,11 +196,11 @@ def _raised(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         arguments=error["arguments"],
         traceback=error["traceback"],
         positions=places,
-        mismatches=found,
+        mismatches=differences,
     )
 
 
-def _said(rank: Evidence) -> list[str]:
+def _last_output(rank: Evidence) -> list[str]:
     """The last lines that a rank printed: those of its parser's usage, or a few."""
     lines = [line.rstrip() for line in rank.last_lines if line.strip()]
     starts = [number for number, line in enumerate(lines) if advice.USAGE.match(line)]
@@ -205,24 +213,28 @@ def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
     text = _first_line(error["reason"])
     if error["unsendable"]:
         return f"{who}: its result cannot be sent back. {text.removeprefix(error['type'] + ': ')}"
-    gone = [rank.rank for rank in ranks if rank.returned]
-    if error["lost_peer"] and gone:
-        who_left = f"rank {gone[0]}" if len(gone) == 1 else f"ranks {', '.join(map(str, gone))}"
-        return f"{who} waited for a rank that had left: {who_left} had already returned."
+    returned_ranks = [rank.rank for rank in ranks if rank.returned]
+    if error["lost_peer"] and returned_ranks:
+        peers = (
+            f"rank {returned_ranks[0]}"
+            if len(returned_ranks) == 1
+            else f"ranks {', '.join(map(str, returned_ranks))}"
+        )
+        return f"{who} waited for a rank that had left: {peers} had already returned."
     if error["lost_peer"]:
         return f"{who} lost the connection to another rank."
     return f"{who} failed: {text}"
 
 
-def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
+def _death_failure(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     outcome = first.end
-    how = how_it_ended(outcome.returncode)
+    how = exit_status_in_words(outcome.returncode)
     sentence = ""
     if outcome.program:
         how = f"was replaced by another program ({outcome.program})"
-        sentence = advice.REPLACED
+        sentence = advice.USE_SUBPROCESS
     lines = [f"Rank {first.rank} of {len(ranks)} {how}."]
-    place = _where_it_died(first)
+    place = _death_position(first)
     if place and place.file:
         where = "at       " if outcome.at_crash else "the worker stood at"
         lines.append(f"  {where} {place.place}")
@@ -230,14 +242,16 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     lines += _also(sum(_death(rank) == _death(first) for rank in others))
     for rank in others:
         if _death(rank) not in (None, _death(first)):
-            lines.append(f"  also      rank {rank.rank} {how_it_ended(rank.end.returncode)}")
-    if outcome.returncode == ABORTED and place and place.communicates:
-        theirs = []  # where they stand, or stood when they ended
+            lines.append(
+                f"  also      rank {rank.rank} {exit_status_in_words(rank.end.returncode)}"
+            )
+    if outcome.returncode == ABORT_CODE and place and place.communicates:
+        other_positions = []  # where they stand, or stood when they ended
         for rank in others:
             frames = (rank.end.error.get("frames") or rank.stack) if rank.failed else None
-            theirs.append(position_from_stack(rank, frames) if frames else position(rank))
-        if {(p.file, p.line) for p in theirs if p.file} - {(place.file, place.line)}:
-            lines += _rows(theirs)
+            other_positions.append(position_from_stack(rank, frames) if frames else position(rank))
+        if {(p.file, p.line) for p in other_positions if p.file} - {(place.file, place.line)}:
+            lines += _rows(other_positions)
             sentence = advice.TWO_CALLS
     sentence = sentence or advice.for_death(outcome.returncode, place.call if place else "")
     return RankFailed(
@@ -249,7 +263,7 @@ def _died(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     )
 
 
-def _where_it_died(rank: Evidence) -> Position | None:
+def _death_position(rank: Evidence) -> Position | None:
     return position_from_stack(rank) if rank.stack else None
 
 
@@ -257,7 +271,7 @@ def _death(rank: Evidence) -> tuple | None:
     """How and where a rank died, for comparison; None if it did not die."""
     if not rank.failed or rank.end.ending is not State.DIED:
         return None
-    place, outcome = _where_it_died(rank), rank.end
+    place, outcome = _death_position(rank), rank.end
     where = place and (place.file, place.line)
     return outcome.returncode, outcome.program, outcome.at_crash, where
 
@@ -266,7 +280,7 @@ def _also(others: int) -> list[str]:
     return [f"  also      the same on {others} other rank{'s' * (others > 1)}"] if others else []
 
 
-def how_it_ended(code: int | None) -> str:
+def exit_status_in_words(code: int | None) -> str:
     """An exit status in words."""
     if code is None:
         return "closed its connection without ending"

@@ -16,13 +16,13 @@ from typing import Any
 from manyranks.diagnostics.parsing import parse_source
 from manyranks.diagnostics.user_code import is_own
 
-LARGEST = 200_000  # bytes of a file that is read
-MOST_PLACES = 20  # frames kept of an error
-MOST_VALUES = 20  # assignments to one name; what it holds after more of them is not known
-LONGEST_TRAIL = 100  # expressions followed to find what a name holds
-IN_A_CELL = {"dist": "torch.distributed"}  # a %%ranks cell has this name without an import
+MAX_FILE_BYTES = 200_000  # bytes of a file that is read
+MAX_PLACES = 20  # frames kept of an error
+MAX_VALUES = 20  # assignments to one name; what it holds after more of them is not known
+MAX_VISITS = 100  # expressions followed to find what a name holds
+CELL_NAMES = {"dist": "torch.distributed"}  # a %%ranks cell has this name without an import
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
-DELETED = "pass"  # what an edit leaves of a statement that goes; a block must not be empty
+DELETION = "pass"  # what an edit leaves of a statement that goes; a block must not be empty
 EXITS = {"exit", "quit", "sys.exit", "os._exit"}
 
 Question = Callable[[ast.AST], bool]
@@ -68,20 +68,20 @@ class Edit:
 
 def places(errors: Sequence[BaseException]) -> list[Place]:
     """Where the reader's own frames of these errors stood, innermost first."""
-    found = []
+    own_places = []
     for error in errors:
-        frames, following = [], error.__traceback__
-        while following is not None:
-            frames.append((following.tb_frame.f_code, following.tb_lasti))
-            following = following.tb_next
+        frames, traceback = [], error.__traceback__
+        while traceback is not None:
+            frames.append((traceback.tb_frame.f_code, traceback.tb_lasti))
+            traceback = traceback.tb_next
         own = [frame for frame in frames if is_own(frame[0].co_filename)]
-        for code, instruction in own[: -MOST_PLACES - 1 : -1]:
+        for code, instruction in own[: -MAX_PLACES - 1 : -1]:
             # Each of the four numbers is None under python -X no_debug_ranges.
-            at: Any = next(itertools.islice(code.co_positions(), instruction // 2, None))
-            line, end_line, column, end = at
-            if None not in at:
-                found.append(Place(code.co_filename, Span(line, column, end_line, end)))
-    return found[:MOST_PLACES]
+            positions: Any = next(itertools.islice(code.co_positions(), instruction // 2, None))
+            line, end_line, column, end = positions
+            if None not in positions:
+                own_places.append(Place(code.co_filename, Span(line, column, end_line, end)))
+    return own_places[:MAX_PLACES]
 
 
 # In the process that launched it
@@ -90,37 +90,37 @@ def places(errors: Sequence[BaseException]) -> list[Place]:
 def read(file: str) -> "Source | None":
     """The file as a tree; None if it cannot be read."""
     try:
-        if os.path.getsize(file) > LARGEST:
+        if os.path.getsize(file) > MAX_FILE_BYTES:
             return None
-        with open(file, "rb") as opened:
-            return Source(importlib.util.decode_source(opened.read()))
+        with open(file, "rb") as stream:
+            return Source(importlib.util.decode_source(stream.read()))
     except (OSError, ValueError, SyntaxError, RecursionError, MemoryError):
         return None
 
 
 def first_calls(text: str, names: Sequence[str]) -> dict[str, int]:
     """The line of the first call of each of these functions, by whatever path; no other keys."""
-    found: dict[str, int] = {}
+    lines: dict[str, int] = {}
     if not any(name in text for name in names):
-        return found
+        return lines
     for node in ast.walk(parse_source(text)):
         if isinstance(node, ast.Call):
             name = getattr(node.func, "attr", getattr(node.func, "id", ""))
             if name in names:
-                found[name] = min(node.lineno, found.get(name, node.lineno))
-    return found
+                lines[name] = min(node.lineno, lines.get(name, node.lineno))
+    return lines
 
 
 class VisitedNodes:
     """The expressions that a search has followed, to end loops such as `x = x + 1`."""
 
     def __init__(self) -> None:
-        self.seen: set[ast.AST] = set()
+        self.nodes: set[ast.AST] = set()
 
     def ends_at(self, node: ast.AST) -> bool:
         """True for an expression that was followed before, and after too many."""
-        ends = node in self.seen or len(self.seen) > LONGEST_TRAIL
-        self.seen.add(node)
+        ends = node in self.nodes or len(self.nodes) > MAX_VISITS
+        self.nodes.add(node)
         return ends
 
 
@@ -141,10 +141,10 @@ class Source:
         }
         self.names: dict[ast.AST, set[str]] = {}
         self.guards: dict[tuple, ast.AST | None] = {}
-        self.imported = IN_A_CELL | dict(_imports(self.nodes))
-        self.held: dict[tuple, list[ast.expr]] = defaultdict(list)
+        self.imports = CELL_NAMES | dict(_imports(self.nodes))
+        self.assignments: dict[tuple, list[ast.expr]] = defaultdict(list)
         for target, value in _bindings(self):
-            self.held[self._key(target)].append(value)
+            self.assignments[self._key(target)].append(value)
 
     def neighbours(self, file: str) -> list[str]:
         """The files beside `file` that it imports."""
@@ -170,20 +170,20 @@ class Source:
 
     # What a name means
 
-    def dotted(self, node: ast.AST) -> str:
+    def qualified_name(self, node: ast.AST) -> str:
         """ "torch.cuda.set_device" for an expression that means it, however it was imported."""
         match node:
             case ast.Name(id=name):
-                return self.imported.get(name, name)
+                return self.imports.get(name, name)
             case ast.Attribute(value=of, attr=name):
-                start = self.dotted(of)
+                start = self.qualified_name(of)
                 return f"{start}.{name}" if start else ""
         return ""
 
     def values(self, node: ast.AST) -> list[ast.expr]:
         """What this file assigns to a name or an attribute; parameters hold what calls pass."""
-        held = self.held.get(self._key(node), [])
-        return held if len(held) <= MOST_VALUES else []
+        values = self.assignments.get(self._key(node), [])
+        return values if len(values) <= MAX_VALUES else []
 
     def _key(self, node: ast.AST) -> tuple:
         """One key for all uses of a variable; attributes of one name are taken for one."""
@@ -206,10 +206,10 @@ class Source:
             self.names[scope] = set(_names(scope))
         return self.names[scope]
 
-    def asks(self, test: ast.AST, question: Question, trail: VisitedNodes | None = None) -> bool:
+    def asks(self, test: ast.AST, question: Question, visited: VisitedNodes | None = None) -> bool:
         """True for a condition that asks this question, itself or by a variable that holds it."""
-        trail = trail or VisitedNodes()
-        if trail.ends_at(test):
+        visited = visited or VisitedNodes()
+        if visited.ends_at(test):
             return False
         match test:
             case _ if question(test):
@@ -229,12 +229,12 @@ class Source:
                 parts = [n.value for n in body if isinstance(n, ast.Return) and n.value]
             case _:
                 parts = []
-        return any(self.asks(part, question, trail) for part in parts)
+        return any(self.asks(part, question, visited) for part in parts)
 
     def exits_with_a_code(self, node: ast.AST) -> bool:
         """True for `sys.exit(1)`, which is a failure; `sys.exit()` and `sys.exit(0)` are none."""
         match node:
-            case ast.Call(func=name, args=[code]) if self.dotted(name) in EXITS:
+            case ast.Call(func=name, args=[code]) if self.qualified_name(name) in EXITS:
                 return not (isinstance(code, ast.Constant) and code.value in (0, None))
         return False
 
@@ -258,10 +258,10 @@ class Source:
                 case ast.For(iter=of) if node is not of and self.mentions(of, question):
                     return parent  # for i in range(torch.cuda.device_count())
                 case ast.ListComp() | ast.SetComp() | ast.GeneratorExp() | ast.DictComp():
-                    iterated = [one.iter for one in parent.generators]
-                    if any(self.mentions(of, question) for of in iterated):
+                    iterables = [generator.iter for generator in parent.generators]
+                    if any(self.mentions(of, question) for of in iterables):
                         return parent
-                case ast.Try(body=body) if node in body and _goes_on(self, parent):
+                case ast.Try(body=body) if node in body and _catches(self, parent):
                     return parent
             for before in _statements_before(parent, node):
                 if (
@@ -275,13 +275,13 @@ class Source:
 
     def mentions(self, node: ast.AST, question: Question) -> ast.AST | None:
         """The part of the expression that asks this question, perhaps in a variable."""
-        waiting, trail = [node], VisitedNodes()
-        while waiting:
-            part = waiting.pop()
+        pending, visited = [node], VisitedNodes()
+        while pending:
+            part = pending.pop()
             if question(part):
                 return part
-            if not trail.ends_at(part):
-                waiting += [*ast.iter_child_nodes(part), *self.values(part)]
+            if not visited.ends_at(part):
+                pending += [*ast.iter_child_nodes(part), *self.values(part)]
         return None
 
 
@@ -291,7 +291,7 @@ def span_of(node: ast.AST) -> Span:
     return Span(place.lineno, place.col_offset, place.end_lineno, place.end_col_offset)
 
 
-def mended(text: str, edits: Sequence[Edit]) -> str:
+def apply_edits(text: str, edits: Sequence[Edit]) -> str:
     """`text` after these edits; lines that an edit joins are not counted again."""
     lines = [line.encode() for line in text.split("\n")]
     for edit in sorted(edits, key=lambda e: (e.span.line, e.span.column), reverse=True):
@@ -318,17 +318,21 @@ def _imports(nodes: Sequence[ast.AST]) -> Iterator[tuple[str, str]]:
     for node in nodes:
         match node:
             case ast.Import(names=names):
-                for one in names:
-                    yield (one.asname, one.name) if one.asname else (one.name.split(".")[0],) * 2
+                for alias in names:
+                    yield (
+                        (alias.asname, alias.name)
+                        if alias.asname
+                        else (alias.name.split(".")[0],) * 2
+                    )
             case ast.ImportFrom(module=module, names=names, level=0):
-                for one in names:
-                    yield one.asname or one.name, f"{module}.{one.name}"
+                for alias in names:
+                    yield alias.asname or alias.name, f"{module}.{alias.name}"
 
 
 def _modules(node: ast.AST) -> list[str]:
     match node:
         case ast.Import(names=names):
-            return [one.name for one in names]
+            return [alias.name for alias in names]
         case ast.ImportFrom(module=str(module), level=0 | 1):
             return [module]
     return []
@@ -349,23 +353,32 @@ def _bindings(source: Source) -> Iterator[tuple[ast.AST, ast.expr]]:
                 yield from _pairs(target, value)
             case ast.FunctionDef(args=parameters):
                 yield from _defaults(parameters)
-            case ast.Call(func=ast.Attribute(attr="add_argument"), args=words, keywords=named):
-                yield from _option(words, {one.arg: one.value for one in named})
+            case ast.Call(func=ast.Attribute(attr="add_argument"), args=words, keywords=keywords):
+                yield from _option(
+                    words, {statement.arg: statement.value for statement in keywords}
+                )
             case ast.Call(func=ast.Name(id=name)) if name in source.functions:
                 yield from _arguments(source.functions[name], node)
             case ast.ClassDef(body=body):
-                for one in body:
-                    if isinstance(one, ast.Assign | ast.AnnAssign) and one.value:
-                        targets = one.targets if isinstance(one, ast.Assign) else [one.target]
+                for statement in body:
+                    if isinstance(statement, ast.Assign | ast.AnnAssign) and statement.value:
+                        targets = (
+                            statement.targets
+                            if isinstance(statement, ast.Assign)
+                            else [statement.target]
+                        )
                         names = [target.id for target in targets if isinstance(target, ast.Name)]
-                        yield from ((ast.Attribute(one.value, name), one.value) for name in names)
+                        yield from (
+                            (ast.Attribute(statement.value, name), statement.value)
+                            for name in names
+                        )
 
 
 def _pairs(target: ast.AST, value: ast.expr) -> Iterator[tuple[ast.AST, ast.expr]]:
     match target, value:
         case ast.Tuple(elts=targets), ast.Tuple(elts=values) if len(targets) == len(values):
-            for one, its in zip(targets, values, strict=True):
-                yield from _pairs(one, its)
+            for part, part_value in zip(targets, values, strict=True):
+                yield from _pairs(part, part_value)
         case ast.Name() | ast.Attribute(), _:
             yield target, value
 
@@ -373,55 +386,57 @@ def _pairs(target: ast.AST, value: ast.expr) -> Iterator[tuple[ast.AST, ast.expr
 def _defaults(parameters: ast.arguments) -> Iterator[tuple[ast.arg, ast.expr]]:
     by_place = [*parameters.posonlyargs, *parameters.args]
     yield from zip(reversed(by_place), reversed(parameters.defaults), strict=False)
-    for one, default in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True):
+    for parameter, default in zip(parameters.kwonlyargs, parameters.kw_defaults, strict=True):
         if default is not None:
-            yield one, default
+            yield parameter, default
 
 
 def _arguments(function: ast.FunctionDef, call: ast.Call) -> Iterator[tuple[ast.arg, ast.expr]]:
     parameters = [*function.args.posonlyargs, *function.args.args]
     parameters = parameters[function.name == "__init__" :]
-    if not any(isinstance(one, ast.Starred) for one in call.args):
+    if not any(isinstance(parameter, ast.Starred) for parameter in call.args):
         yield from zip(parameters, call.args, strict=False)
-    by_name = {one.arg: one for one in (*parameters, *function.args.kwonlyargs)}
+    by_name = {parameter.arg: parameter for parameter in (*parameters, *function.args.kwonlyargs)}
     yield from ((by_name[k.arg], k.value) for k in call.keywords if k.arg in by_name)
 
 
 def _option(
-    words: Sequence[ast.expr], named: dict[str | None, ast.expr]
+    words: Sequence[ast.expr], keywords: dict[str | None, ast.expr]
 ) -> Iterator[tuple[ast.Attribute, ast.expr]]:
     """What argparse puts into `args.name` for an option that the command line leaves out."""
-    flags = [one.value for one in words if isinstance(one, ast.Constant)]
-    match named.get("dest"):
+    flags = [word.value for word in words if isinstance(word, ast.Constant)]
+    match keywords.get("dest"):
         case ast.Constant(value=str(name)):
             flags = [name]
     long = [str(flag) for flag in flags if not str(flag).startswith("-") or "--" in str(flag)]
-    if long and "default" in named:
+    if long and "default" in keywords:
         name = long[0].lstrip("-").replace("-", "_")
-        yield ast.Attribute(named["default"], name), named["default"]
+        yield ast.Attribute(keywords["default"], name), keywords["default"]
 
 
 def _names(scope: ast.AST) -> Iterator[str]:
     """The names that a function or the module binds itself."""
     parameters = getattr(scope, "args", None)
     outer: set[str] = set()
-    waiting = [*ast.iter_child_nodes(scope)]
-    found = (
-        [one.arg for one in ast.walk(parameters) if isinstance(one, ast.arg)] if parameters else []
+    pending = [*ast.iter_child_nodes(scope)]
+    names_bound = (
+        [parameter.arg for parameter in ast.walk(parameters) if isinstance(parameter, ast.arg)]
+        if parameters
+        else []
     )
-    while waiting:
-        node = waiting.pop()
+    while pending:
+        node = pending.pop()
         match node:
             case ast.Name(id=name, ctx=ast.Store()):
-                found.append(name)
+                names_bound.append(name)
             case ast.Global(names=names) | ast.Nonlocal(names=names):
                 outer.update(names)
         if not isinstance(node, (*SCOPES, ast.ClassDef)):
-            waiting += ast.iter_child_nodes(node)
-    return (name for name in found if name not in outer)
+            pending += ast.iter_child_nodes(node)
+    return (name for name in names_bound if name not in outer)
 
 
-def _goes_on(source: Source, tried: ast.Try) -> bool:
+def _catches(source: Source, tried: ast.Try) -> bool:
     """True for a `try` that catches: some `except` neither raises nor ends the program."""
     return any(
         not any(_ends(source, node, returns=False) for node in ast.walk(handler))
@@ -436,7 +451,7 @@ def _ends(source: Source, node: ast.AST, returns: bool = True) -> bool:
             return returns
         case ast.Raise():
             return not returns
-        case ast.Expr(value=ast.Call(func=name) as call) if source.dotted(name) in EXITS:
+        case ast.Expr(value=ast.Call(func=name) as call) if source.qualified_name(name) in EXITS:
             return not (returns and source.exits_with_a_code(call))
     return False
 

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 
-HERE = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")  # this package
+PACKAGE_FOLDER = os.path.join(os.path.dirname(os.path.dirname(__file__)), "")  # this package
 LIBRARIES = tuple(
     os.path.join(folder, "")
     for folder in {
@@ -23,42 +23,48 @@ LIBRARIES = tuple(
         *(getattr(find_spec("torch"), "submodule_search_locations", None) or ()),
     }
 )
-INSTALLED = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
+SITE_PACKAGES = re.compile(r"[/\\](?:site|dist)-packages[/\\]")
 PROJECT = (".git", "pyproject.toml")  # what the topmost folder of a project holds
 
 CELL = re.compile(r"cell_[0-9a-f]{8}\.py$")  # as a page names the files of its cells
-HIDDEN = [HERE]  # folders whose frames no report shows
-READ = [HERE]  # folders of packages that are no libraries, wherever they are installed
-NAMES: dict[str, str] = {}  # file -> its name in reports
-FINISHED_IN: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
+HIDDEN_FOLDERS = [PACKAGE_FOLDER]  # folders whose frames no report shows
+OWN_FOLDERS = [
+    PACKAGE_FOLDER
+]  # folders of packages that are no libraries, wherever they are installed
+DISPLAY_NAMES: dict[str, str] = {}  # file -> its name in reports
+FINISHED_WAITS: set[tuple[str, str]] = set()  # (file, function) in which a finished rank waits
 BASE_FOLDER = [os.curdir]  # the folder from which files are named
 WORKER_FOLDERS: set[str] = set()  # folders of the workers that this kernel has launched
 
 
 def hide(*folders: str) -> None:
     """Make the reports of this process leave out frames of files below these folders."""
-    HIDDEN.extend(os.path.join(one, "") for one in folders if os.path.join(one, "") not in HIDDEN)
+    HIDDEN_FOLDERS.extend(
+        os.path.join(folder, "")
+        for folder in folders
+        if os.path.join(folder, "") not in HIDDEN_FOLDERS
+    )
 
 
 def count_as_own(folder: str) -> None:
     """Make files below `folder` count as the reader's own, also where it is installed by pip."""
-    READ.append(os.path.join(folder, ""))
+    OWN_FOLDERS.append(os.path.join(folder, ""))
 
 
 def mark_finished_wait(function: Callable) -> Callable:
     """Make a rank inside this function count as one that has returned."""
-    FINISHED_IN.add((function.__code__.co_filename, function.__name__))
+    FINISHED_WAITS.add((function.__code__.co_filename, function.__name__))
     return function
 
 
 def set_display_name(file: str, name: str) -> None:
     """Make the reports of this process call `file` by this name."""
-    NAMES[file] = name
+    DISPLAY_NAMES[file] = name
 
 
 def add_worker(file: str | None) -> None:
     """Make the project around a worker's file count as the reader's own."""
-    if not file or file.startswith(tuple(READ)):
+    if not file or file.startswith(tuple(OWN_FOLDERS)):
         return
     folder = os.path.dirname(os.path.realpath(file))
     if folder not in WORKER_FOLDERS:
@@ -68,7 +74,7 @@ def add_worker(file: str | None) -> None:
 
 def is_library(file: str) -> bool:
     """True for a file of Python, torch or another installed package, except what readers read."""
-    if file.startswith(tuple(READ)):
+    if file.startswith(tuple(OWN_FOLDERS)):
         return False
     if file.startswith(LIBRARIES):
         return True
@@ -86,22 +92,22 @@ def _is_installed(file: str, here: str) -> bool:
     Kept, because it is asked for each frame of each call that a rank has recorded. `here` is the
     current folder; the nearest folder around the file that says anything decides.
     """
-    if INSTALLED.search(file):  # before links are followed: some installers only make links
+    if SITE_PACKAGES.search(file):  # before links are followed: some installers only make links
         return True
     own = set()  # the current folder, those of the workers, and the project around each
     for start in map(Path, filter(None, (here, *WORKER_FOLDERS))):
         around = (start, *start.parents)
-        projects = (one for one in around if any(os.path.exists(one / p) for p in PROJECT))
+        projects = (parent for parent in around if any(os.path.exists(parent / p) for p in PROJECT))
         own |= {start, next(projects, start)}
     # An empty entry is the current folder.
     on_path = {_real(folder) for folder in sys.path if folder}
-    named = {_real(f) for f in os.environ.get("PYTHONPATH", "").split(os.pathsep) if f}
+    pythonpath = {_real(f) for f in os.environ.get("PYTHONPATH", "").split(os.pathsep) if f}
     for folder in _real(file).parents:
         if folder in own:
             return False
         if folder in on_path and next(folder.glob("*.dist-info"), None):  # pip's own folder
             return True
-        if folder in named and not any(
+        if folder in pythonpath and not any(
             folder.is_relative_to(project) or project.is_relative_to(folder) for project in own
         ):
             return True
@@ -117,7 +123,7 @@ def _real(path: str) -> Path:
 
 def is_machinery(file: str) -> bool:
     """True for a file of the workbook that no report shows."""
-    return file.startswith(tuple(HIDDEN))
+    return file.startswith(tuple(HIDDEN_FOLDERS))
 
 
 def is_own(file: str) -> bool:
@@ -130,7 +136,7 @@ def package(file: str) -> str:
     folders = [os.path.join(folder, "") for folder in sys.path if folder]
     above = max((folder for folder in folders if file.startswith(folder)), key=len, default="")
     above = above or os.path.join(os.path.dirname(os.path.dirname(file)), "")
-    inside = INSTALLED.split(file)[-1].removeprefix(above)
+    inside = SITE_PACKAGES.split(file)[-1].removeprefix(above)
     return os.path.splitext(inside.split(os.sep)[0])[0]
 
 
@@ -146,8 +152,8 @@ def is_cell(file: str) -> bool:
 
 def short(file: str) -> str:
     """The path below the reader's folder, else name and folder; "cell" for a cell's file."""
-    if file in NAMES:
-        return NAMES[file]
+    if file in DISPLAY_NAMES:
+        return DISPLAY_NAMES[file]
     if is_cell(file):
         return "cell"
     with_folder = os.path.join(*file.split(os.sep)[-2:])

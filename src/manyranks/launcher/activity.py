@@ -18,15 +18,16 @@ import psutil
 
 NANO = 1e-9
 STORE = b"(pt_tcpstore"  # how the name of the store's thread begins (torch 2.13)
-MOST_PROCESSES = 100  # to look at for one rank
-# A thread that polls gets at least TURNS turns while watched, on average no longer than SHORT_TURN.
-TURNS = 3
-SHORT_TURN = 0.0002  # seconds
+MAX_PROCESSES = 100  # to look at for one rank
+# A thread that polls gets at least MIN_POLL_TURNS turns while watched, on average
+# no longer than SHORT_TURN_S.
+MIN_POLL_TURNS = 3
+SHORT_TURN_S = 0.0002  # seconds
 # Threads other than the worker's that use more than this share of a processor do work.
-WORK = 0.05
-NOISE = 0.005  # seconds of processor time that never count as work
-LITTLE = 0.1  # the largest share of a processor that polling takes
-SHORT_TURN_OF_WORKER = 0.0005  # seconds; a computation keeps its processor for 1 to 3 ms
+WORK_SHARE = 0.05
+NOISE_S = 0.005  # seconds of processor time that never count as work
+MAX_POLLING_SHARE = 0.1  # the largest share of a processor that polling takes
+SHORT_WORKER_TURN_S = 0.0005  # seconds; a computation keeps its processor for 1 to 3 ms
 
 
 class WorkerThreadState(NamedTuple):
@@ -39,8 +40,8 @@ class WorkerThreadState(NamedTuple):
 class ThreadStats(NamedTuple):
     """One thread of a rank or of a process that it started."""
 
-    run: float  # seconds on a processor
-    queued: float  # seconds in the queue for one; added when it gets its turn
+    cpu_s: float  # seconds on a processor
+    queue_s: float  # seconds in the queue for one; added when it gets its turn
     turns: int
     state: str
 
@@ -54,9 +55,9 @@ class Reading:
     threads: dict[int, ThreadStats]
 
     @property
-    def run(self) -> float:
+    def cpu_s(self) -> float:
         """Processor time of all threads, in seconds."""
-        return sum(thread.run for thread in self.threads.values())
+        return sum(thread.cpu_s for thread in self.threads.values())
 
     @property
     def busy(self) -> bool:
@@ -97,7 +98,7 @@ def cpu_time(pid: int) -> float:
     return total
 
 
-def store_queues() -> bool:
+def store_is_queued() -> bool:
     """True if the launch's store, a thread of this process, is runnable but has no processor.
 
     Ranks that wait for its answer then look still, though they are not hung.
@@ -113,16 +114,16 @@ def store_queues() -> bool:
     return False
 
 
-def made_no_progress(before: Reading, now: Reading) -> bool:
+def no_progress(before: Reading, now: Reading) -> bool:
     """True if the worker's thread had no turn and no other thread worked; polling is not work."""
     if now.busy or before.threads.keys() != now.threads.keys():
         return False
     if before.threads[before.worker].turns != now.threads[now.worker].turns:
         return False
-    return now.run - before.run <= max(NOISE, WORK * (now.time - before.time))
+    return now.cpu_s - before.cpu_s <= max(NOISE_S, WORK_SHARE * (now.time - before.time))
 
 
-def no_thread_starved(before: Reading, now: Reading) -> bool:
+def no_starvation(before: Reading, now: Reading) -> bool:
     """True if no thread waits for a processor that it needs.
 
     Each thread has slept all the time, or polls: it got many turns and found next to nothing to do
@@ -130,16 +131,16 @@ def no_thread_starved(before: Reading, now: Reading) -> bool:
     """
     for number, thread in now.threads.items():
         turns = thread.turns - before.threads[number].turns
-        run = thread.run - before.threads[number].run
+        cpu_s = thread.cpu_s - before.threads[number].cpu_s
         sleeps = turns == 0 and thread.state != "R"
-        if not sleeps and (turns < TURNS or run > turns * SHORT_TURN):
+        if not sleeps and (turns < MIN_POLL_TURNS or cpu_s > turns * SHORT_TURN_S):
             return False
     return True
 
 
 def idles(before: Reading, now: Reading) -> bool:
     """True if the rank took next to no processor, and its worker did not queue for one either."""
-    return _share(before, now, queue=True) < LITTLE
+    return _share(before, now, queue=True) < MAX_POLLING_SHARE
 
 
 def polls(before: Reading, now: Reading) -> bool:
@@ -148,17 +149,17 @@ def polls(before: Reading, now: Reading) -> bool:
     On a busy machine each of these turns is queued for, so `idles` cannot tell.
     """
     old, new = before.threads.get(before.worker), now.threads[now.worker]
-    if old is None or _share(before, now, queue=False) >= LITTLE:
+    if old is None or _share(before, now, queue=False) >= MAX_POLLING_SHARE:
         return False
-    return new.run - old.run <= (new.turns - old.turns) * SHORT_TURN_OF_WORKER
+    return new.cpu_s - old.cpu_s <= (new.turns - old.turns) * SHORT_WORKER_TURN_S
 
 
 def _share(before: Reading, now: Reading, queue: bool) -> float:
     """The share of the time on a processor; with `queue`, also in the queue for one."""
-    taken = now.run - before.run
+    seconds = now.cpu_s - before.cpu_s
     if queue:
-        taken += now.threads[now.worker].queued - before.threads[before.worker].queued
-    return taken / (now.time - before.time)
+        seconds += now.threads[now.worker].queue_s - before.threads[before.worker].queue_s
+    return seconds / (now.time - before.time)
 
 
 def _threads(process: int) -> dict[int, ThreadStats]:
@@ -167,9 +168,9 @@ def _threads(process: int) -> dict[int, ThreadStats]:
 
 def _thread(process: int, number: int) -> ThreadStats:
     folder = f"/proc/{process}/task/{number}"
-    run, queued, turns = _numbers(f"{folder}/schedstat")
+    cpu_ns, queue_ns, turns = _numbers(f"{folder}/schedstat")
     state = _read(f"{folder}/stat").rpartition(b")")[2].split()[0].decode()
-    return ThreadStats(run * NANO, queued * NANO, turns, state)
+    return ThreadStats(cpu_ns * NANO, queue_ns * NANO, turns, state)
 
 
 def _family(pid: int) -> list[int]:
@@ -183,15 +184,15 @@ def _family(pid: int) -> list[int]:
         with contextlib.suppress(OSError):
             for number in os.listdir(f"/proc/{process}/task"):
                 family += map(int, _read(f"/proc/{process}/task/{number}/children").split())
-        if len(family) > MOST_PROCESSES:
+        if len(family) > MAX_PROCESSES:
             break
-    return family[:MOST_PROCESSES]
+    return family[:MAX_PROCESSES]
 
 
 def _numbers(path: str) -> tuple[int, int, int]:
     """The three numbers of a `schedstat`: ns of processor, ns in the queue, turns."""
-    run, queued, turns = map(int, _read(path).split())
-    return run, queued, turns
+    cpu_ns, queue_ns, turns = map(int, _read(path).split())
+    return cpu_ns, queue_ns, turns
 
 
 def _read(path: str) -> bytes:

@@ -28,8 +28,8 @@ from manyranks.launcher.calls import Call
 from manyranks.launcher.launch import run_ranks
 
 POLL_INTERVAL_S = 0.05  # seconds between two looks for new workers
-GRACE = 5.0  # seconds that a torchrun has to end its workers after SIGTERM
-MOST_LINES = 4000  # kept of one torchrun's output
+GRACE_S = 5.0  # seconds that a torchrun has to end its workers after SIGTERM
+MAX_LINES = 4000  # kept of one torchrun's output
 SOURCE = re.compile(r"^\[default(\d+)\]:")  # torchrun's --tee: the worker's local rank
 # The start of a log line of torch, in Python or C++: level, date and time, where it was written.
 LOG = re.compile(r"\[?[IWE]\d{4} (\d\d):(\d\d):(\d\d)\.(\d{6})(\d*) (?:\d+ )?[^ ]+:\d+\] ?")
@@ -69,19 +69,19 @@ class AgentRun:
     `returncode` is None if it was stopped at the time limit. Times are seconds since the run began.
     `environments` has the environment of each worker by local rank, as the system reports it.
     `worker_start_times` is when each worker was first seen, up to a tenth of a second late: Linux
-    knows the start of a process only to the second. `listens` has the (address, port) pairs at
+    knows the start of a process only to the second. `addresses` has the (address, port) pairs at
     which torchrun itself accepted connections.
     """
 
     host: str
     command: str
     returncode: int | None
-    started: float
-    ended: float
+    start: float
+    end: float
     lines: list[Line]
     environments: dict[int, dict[str, str]] = field(default_factory=dict)
     worker_start_times: dict[int, float] = field(default_factory=dict)
-    listens: set[tuple[str, int]] = field(default_factory=set)
+    addresses: set[tuple[str, int]] = field(default_factory=set)
 
     @property
     def output(self) -> str:
@@ -113,18 +113,18 @@ def run_agents(
     if not commands:
         raise LaunchRefused("There is no torchrun to start: give at least one host.")
     preconditions.check(len(commands), timeout, None)
-    hosts, began = list(commands), time.time()
+    hosts, start_time = list(commands), time.time()
     if not quiet:
         for host in hosts:
             print(f"{host} $ {command_line(commands[host])}", flush=True)
-    given = [(host, list(map(str, commands[host]))) for host in hosts]
+    agents = [(host, list(map(str, commands[host]))) for host in hosts]
     waits = [(delays or {}).get(host, 0.0) for host in hosts]
     longest = max(timeout if isinstance(wait, Path) else wait for wait in waits)
     patience = longest + 2 * timeout + 60  # the keepers watch `timeout`; this limits the keepers
     with tempfile.TemporaryDirectory(prefix="ddp-workbook-agents-") as folder:
         # torchrun makes a folder for its logs in TMPDIR and leaves it behind.
         variables = {"TMPDIR": folder} | dict(environment or {})
-        call = Call(_keep, (given, waits, began, timeout, variables, quiet))
+        call = Call(_supervise, (agents, waits, start_time, timeout, variables, quiet))
         try:
             runs = run_ranks(call, len(hosts), patience, quiet=True, threads=1, names=hosts)
         except LaunchInterrupted:
@@ -137,26 +137,26 @@ def command_line(arguments: Sequence[str]) -> str:
     return shlex.join(["torchrun", *map(str, arguments)])
 
 
-def _keep(
-    given: list[tuple[str, list[str]]],
+def _supervise(
+    agents: list[tuple[str, list[str]]],
     waits: list[float | Path],
-    began: float,
+    start_time: float,
     timeout: float,
     environment: dict[str, str],
     quiet: bool,
 ) -> AgentRun:
     """In the keeper: run this host's torchrun to its end, or to the time limit."""
     number = int(os.environ["RANK"])
-    host, words = given[number]
+    host, words = agents[number]
     _sleep(waits[number], timeout)
-    started = time.time() - began
+    start = time.time() - start_time
     command = [sys.executable, "-m", "torch.distributed.run", *words]
     # The keeper's environment without what `launch` has set for a rank.
     own = {
         key: value for key, value in os.environ.items() if not key.startswith(LAUNCH_ENV_PREFIXES)
     }
     own |= {"CUDA_VISIBLE_DEVICES": "", "PYTHONUNBUFFERED": "1"} | environment
-    with _Agent(command, own, began, quiet) as agent:
+    with _Agent(command, own, start_time, quiet) as agent:
         returncode = agent.wait(timeout)
     if not quiet and returncode is None:
         print("torchrun was still running at the time limit, and was stopped", flush=True)
@@ -167,12 +167,12 @@ def _keep(
         host,
         command_line(words),
         returncode,
-        started,
-        time.time() - began,
+        start,
+        time.time() - start_time,
         agent.lines,
         agent.environments,
         agent.worker_start_times,
-        agent.listens,
+        agent.addresses,
     )
 
 
@@ -189,12 +189,14 @@ def _sleep(wait: float | Path, timeout: float) -> None:
 class _Agent:
     """One torchrun: reads its output, watches its workers, stops it at the limit."""
 
-    def __init__(self, command: list[str], environment: dict[str, str], began: float, quiet: bool):
-        self.began, self.quiet = began, quiet
+    def __init__(
+        self, command: list[str], environment: dict[str, str], start_time: float, quiet: bool
+    ):
+        self.start_time, self.quiet = start_time, quiet
         self.lines: list[Line] = []
         self.environments: dict[int, dict[str, str]] = {}
         self.worker_start_times: dict[int, float] = {}
-        self.listens: set[tuple[str, int]] = set()
+        self.addresses: set[tuple[str, int]] = set()
         self.process = subprocess.Popen(
             command,
             env=environment,
@@ -219,7 +221,7 @@ class _Agent:
         if self.process.poll() is None:
             self.process.send_signal(signal.SIGTERM)
             with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(GRACE)
+                self.process.wait(GRACE_S)
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
@@ -233,28 +235,28 @@ class _Agent:
         while time.monotonic() < end:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 return self.process.wait(POLL_INTERVAL_S)
-            self._look()
+            self._inspect()
         return None
 
-    def _look(self) -> None:
+    def _inspect(self) -> None:
         """Note where torchrun listens, and which workers are new."""
         with contextlib.suppress(psutil.Error):
             torchrun = psutil.Process(self.process.pid)
             for connection in torchrun.net_connections("tcp"):
                 if connection.status == psutil.CONN_LISTEN:
-                    self.listens.add(tuple(connection.laddr))
+                    self.addresses.add(tuple(connection.laddr))
             for child in torchrun.children():
                 with contextlib.suppress(psutil.Error, OSError):
                     variables = child.environ()
                     local_rank = int(variables.get("LOCAL_RANK", -1))
                     if local_rank >= 0 and local_rank not in self.environments:
                         self.environments[local_rank] = variables
-                        self.worker_start_times[local_rank] = time.time() - self.began
+                        self.worker_start_times[local_rank] = time.time() - self.start_time
 
     def _read(self) -> None:
         for text in self.output:
-            if len(self.lines) < MOST_LINES:
-                line = parse_line(text.rstrip("\n"), time.time() - self.began, self.began)
+            if len(self.lines) < MAX_LINES:
+                line = parse_line(text.rstrip("\n"), time.time() - self.start_time, self.start_time)
                 self.lines.append(line)
                 if not (line.log or self.quiet or line.local_rank is None):
                     print(line.text, flush=True)
@@ -262,11 +264,11 @@ class _Agent:
 
 def error_of(lines: Sequence[Line]) -> str:
     """The last error that torchrun itself raised, as Python writes it; "" for none."""
-    found = [line.text for line in lines if line.local_rank is None and ERROR.match(line.text)]
-    return found[-1] if found else ""
+    errors = [line.text for line in lines if line.local_rank is None and ERROR.match(line.text)]
+    return errors[-1] if errors else ""
 
 
-def parse_line(text: str, arrived: float, began: float) -> Line:
+def parse_line(text: str, arrival: float, start_time: float) -> Line:
     """Parse a line of output: which worker wrote it, when, and whether it is torch's log.
 
     `arrived` is in seconds since `began`, a time of the system's clock. torch's log gives only the
@@ -276,13 +278,13 @@ def parse_line(text: str, arrived: float, began: float) -> Line:
     if match := SOURCE.match(text):
         local_rank, text = int(match[1]), text[match.end() :]
     if not (match := LOG.search(text)):
-        return Line(arrived, local_rank, text, log=bool(FRAME.match(text)))
+        return Line(arrival, local_rank, text, log=bool(FRAME.match(text)))
     *clock, nanos = match.groups()
     if nanos:  # C++ takes seconds from one clock and nanoseconds from another (torch 2.13)
-        return Line(arrived, local_rank, text[match.end() :], log=True)
+        return Line(arrival, local_rank, text[match.end() :], log=True)
     hours, minutes, seconds, micros = map(int, clock)
-    since = 3600 * hours + 60 * minutes + seconds + micros / 1e6 - _time_of_day(began)
-    return Line((since + 43200) % 86400 - 43200, local_rank, text[match.end() :], log=True)
+    elapsed = 3600 * hours + 60 * minutes + seconds + micros / 1e6 - _time_of_day(start_time)
+    return Line((elapsed + 43200) % 86400 - 43200, local_rank, text[match.end() :], log=True)
 
 
 @functools.cache

@@ -9,7 +9,7 @@ from enum import Enum
 from typing import Any
 
 from manyranks.errors import LaunchRefused
-from manyranks.launcher.scripts import Script, ranks_meant, script_of
+from manyranks.launcher.scripts import Script, ranks_hint, resolve_script
 
 
 class RankPlaceholder(Enum):
@@ -66,8 +66,8 @@ class Call:
     @property
     def has_arguments(self) -> bool:
         """True if the worker gets arguments other than its own numbers."""
-        given = (*self.args, *self.kwargs.values())
-        return any(not isinstance(value, RankPlaceholder) for value in given)
+        values = (*self.args, *self.kwargs.values())
+        return any(not isinstance(value, RankPlaceholder) for value in values)
 
     def run(self) -> Any:
         """In a rank: call the worker."""
@@ -87,19 +87,19 @@ def _own_value(value: Any) -> Any:
 def call_of(worker: Callable | str | os.PathLike, args: tuple, kwargs: dict, ranks: int) -> Call:
     """The call that `launch` was asked for; raises LaunchRefused if it cannot be made."""
     if isinstance(worker, str | os.PathLike):
-        return Call(*script_of(worker, args, kwargs, ranks))
+        return Call(*resolve_script(worker, args, kwargs, ranks))
     if not callable(worker):
         raise LaunchRefused(
             f"The worker must be a function, or the path of a script; got {worker!r} of type "
             f"{type(worker).__name__}."
         )
-    for is_one, what in (
+    for has_kind, what in (
         (inspect.iscoroutinefunction, "an async function: wrap it in one that calls asyncio.run"),
         (inspect.isgeneratorfunction, "a generator, because it contains a yield: return a list"),
     ):
-        if is_one(worker):
+        if has_kind(worker):
             raise LaunchRefused(f"{worker.__name__} is {what}. Calling it alone runs nothing.")
-    return Call(worker, *_with_own_numbers(worker, args, kwargs, ranks))
+    return Call(worker, *_add_own_numbers(worker, args, kwargs, ranks))
 
 
 def takes_rank_first(function: Callable) -> bool:
@@ -111,31 +111,31 @@ def takes_rank_first(function: Callable) -> bool:
     return bool(names) and names[0] in RANK_NAMES
 
 
-def _with_own_numbers(worker: Callable, args: tuple, kwargs: dict, ranks: int) -> tuple:
+def _add_own_numbers(worker: Callable, args: tuple, kwargs: dict, ranks: int) -> tuple:
     """The arguments; `RankPlaceholder` stands for a rank and a world size that the call omits."""
     try:
         signature = inspect.signature(worker)
     except (TypeError, ValueError):  # a builtin
         return args, kwargs
     problems = []
-    for filled in _fillings(signature, args, kwargs, ranks):
+    for candidate in _possible_arguments(signature, args, kwargs, ranks):
         try:
-            bound = signature.bind(*filled[0], **filled[1])
+            bound = signature.bind(*candidate[0], **candidate[1])
         except TypeError as error:
             problems.append(str(error))
             continue
         _refuse_contradiction(bound.arguments, signature, ranks)
-        return filled
+        return candidate
     name = getattr(worker, "__name__", type(worker).__name__)
-    known = ", ".join(one for one in signature.parameters if one in NAMES)
-    hint = f" launch fills in {known} if the call does not." if known else ""
-    hint += "".join(ranks_meant(one, kwargs[one]) for one in kwargs.keys() - signature.parameters)
+    fillable = ", ".join(parameter for parameter in signature.parameters if parameter in NAMES)
+    hint = f" launch fills in {fillable} if the call does not." if fillable else ""
+    hint += "".join(ranks_hint(key, kwargs[key]) for key in kwargs.keys() - signature.parameters)
     raise LaunchRefused(
         f"{name}{signature} cannot be called with these arguments: {problems[0]}.{hint}"
     )
 
 
-def _fillings(
+def _possible_arguments(
     signature: inspect.Signature, args: tuple, kwargs: dict, ranks: int
 ) -> Iterator[tuple[tuple, dict]]:
     """Ways to read the call, the likeliest first, as positional and keyword arguments."""
@@ -151,15 +151,15 @@ def _fillings(
     if first in RANK_NAMES and both and args and type(args[0]) is int and args[0] == ranks:
         yield as_mp_spawn
     if names:
-        yield _filled(parameters, args, kwargs, names)
+        yield _fill_in(parameters, args, kwargs, names)
         if first in names and args:
             yield as_mp_spawn
     yield args, kwargs
 
 
-def _filled(parameters: Any, args: tuple, kwargs: dict, names: list[str]) -> tuple[tuple, dict]:
+def _fill_in(parameters: Any, args: tuple, kwargs: dict, names: list[str]) -> tuple[tuple, dict]:
     """`RankPlaceholder` at the places of `names`; the call's own arguments fill the others."""
-    rest, positional, named, places = list(args), [], dict(kwargs), True
+    rest, positional, by_name, places = list(args), [], dict(kwargs), True
     for name, parameter in parameters.items():
         places &= parameter.kind in (
             parameter.POSITIONAL_ONLY,
@@ -168,19 +168,21 @@ def _filled(parameters: Any, args: tuple, kwargs: dict, names: list[str]) -> tup
         if name in names and places:
             positional.append(NAMES[name])
         elif name in names:
-            named[name] = NAMES[name]
+            by_name[name] = NAMES[name]
         elif places and rest:
             positional.append(rest.pop(0))
         else:
             places = False  # parameters after an open place must be passed by name
-    return (*positional, *rest), named
+    return (*positional, *rest), by_name
 
 
-def _refuse_contradiction(given: dict[str, Any], signature: inspect.Signature, ranks: int) -> None:
+def _refuse_contradiction(
+    arguments: dict[str, Any], signature: inspect.Signature, ranks: int
+) -> None:
     """Raise LaunchRefused for a fixed rank, or for a world size that contradicts `ranks`."""
     if not (set(signature.parameters) & set(RANK_NAMES)):
         return
-    for name, value in given.items():
+    for name, value in arguments.items():
         if not isinstance(value, int) or isinstance(value, bool | RankPlaceholder):
             continue
         if name in ("world_size", "worldsize") and value != ranks:

@@ -16,7 +16,7 @@ CONTEXT = multiprocessing.get_context(METHOD)
 # torch._dynamo, and so does the flight recorder when it looks up lines: with torch.distributed.fsdp
 # these are 800 modules, 1.3 s of processor time in every rank. ZeroRedundancyOptimizer (0.3 s) is
 # left to the workers that use it.
-PRELOADED = [
+PRELOAD_MODULES = [
     subreaper.__name__,
     "torch",
     "torch._dynamo",
@@ -30,25 +30,25 @@ PRELOADED = [
 # multiprocessing polls all children from whichever thread starts one: two threads at once would
 # read the same exit status, and one of them would get 255.
 PROCESS_LOCK = threading.Lock()
-RUNNING: set[int] = set()  # ranks of all launches of this process
-SWEEP = 1.0  # seconds at most to wait for the end of what the ranks left behind
+RUNNING_PIDS: set[int] = set()  # ranks of all launches of this process
+SWEEP_S = 1.0  # seconds at most to wait for the end of what the ranks left behind
 
 
 def start(process: multiprocessing.process.BaseProcess) -> None:
     """Start a rank's process, and before it the fork server if none is running."""
-    from manyranks.launcher.workarounds import leave_main_alone
+    from manyranks.launcher.workarounds import respect_without_main
 
-    leave_main_alone()
+    respect_without_main()
     warm_up()
     with PROCESS_LOCK:
         process.start()
-        RUNNING.add(process.pid or 0)
+        RUNNING_PIDS.add(process.pid or 0)
 
 
 def reap(process: multiprocessing.process.BaseProcess) -> None:
     """Release what this process holds of a rank that has ended."""
     with PROCESS_LOCK, contextlib.suppress(ValueError):  # ValueError: it has not ended after all
-        RUNNING.discard(process.pid or 0)
+        RUNNING_PIDS.discard(process.pid or 0)
         process.join(0)
         process.close()
 
@@ -58,7 +58,7 @@ def preload(*modules: str) -> None:
 
     Name no module that a reader may edit: a rank would not see the edit.
     """
-    PRELOADED.extend(module for module in modules if module not in PRELOADED)
+    PRELOAD_MODULES.extend(module for module in modules if module not in PRELOAD_MODULES)
 
 
 def warm_up() -> None:
@@ -69,7 +69,7 @@ def warm_up() -> None:
     if METHOD == "forkserver":
         from multiprocessing import forkserver, resource_tracker
 
-        CONTEXT.set_forkserver_preload(PRELOADED)
+        CONTEXT.set_forkserver_preload(PRELOAD_MODULES)
         with PROCESS_LOCK:
             resource_tracker.ensure_running()  # started later, it would unblock interrupts again
             # Ctrl-C would end its `import torch`; a fork would lose threads of OpenMP and OpenBLAS.
@@ -86,17 +86,17 @@ def warm_up() -> None:
                     os.environ["OMP_NUM_THREADS"] = threads
 
 
-def forget_the_parents_server() -> None:
+def forget_parent_server() -> None:
     """In a forked child: forget the fork server and the ranks, which belong to the parent."""
     from multiprocessing import forkserver, resource_tracker
 
-    RUNNING.clear()
+    RUNNING_PIDS.clear()
     for server in (forkserver._forkserver, resource_tracker._resource_tracker):
         type(server).__init__(server)
 
 
 if METHOD == "forkserver":
-    os.register_at_fork(after_in_child=forget_the_parents_server)
+    os.register_at_fork(after_in_child=forget_parent_server)
 
 
 def server_pid() -> int | None:
@@ -115,9 +115,9 @@ def end_orphans() -> None:
     those of a reader who uses multiprocessing, are in its process group and stay alive.
     """
     server = server_pid()
-    end = time.monotonic() + SWEEP
+    end = time.monotonic() + SWEEP_S
     with PROCESS_LOCK:  # a rank that starts now would look like an orphan
-        while server and not RUNNING and sys.platform == "linux" and time.monotonic() < end:
+        while server and not RUNNING_PIDS and sys.platform == "linux" and time.monotonic() < end:
             orphans = [pid for pid in subreaper.children(server) if _group(pid) != _group(server)]
             if not orphans:
                 break

@@ -15,9 +15,9 @@ import numpy
 
 START = struct.Struct("!QQ")  # length of the head in bytes, number of parts
 LENGTH = struct.Struct("!Q")  # of a part, in bytes; one for each part stands before the head
-READ_AT_ONCE = 1 << 18  # bytes
-WRITE_AT_ONCE = 1 << 20
-MOST_PARTS = 64  # to read into at once; systems allow 1,024
+READ_BYTES = 1 << 18  # bytes
+WRITE_BYTES = 1 << 20
+MAX_PARTS = 64  # to read into at once; systems allow 1,024
 
 
 def send(pipe: Connection, head: bytes, body: Sequence[memoryview] = ()) -> None:
@@ -30,7 +30,7 @@ def send(pipe: Connection, head: bytes, body: Sequence[memoryview] = ()) -> None
 
 def _write(pipe: Connection, data: memoryview) -> None:
     while data:
-        piece = data[:WRITE_AT_ONCE]
+        piece = data[:WRITE_BYTES]
         if os.name == "nt":
             pipe.send_bytes(piece)
             data = data[len(piece) :]
@@ -38,9 +38,9 @@ def _write(pipe: Connection, data: memoryview) -> None:
             data = data[os.write(pipe.fileno(), piece) :]
 
 
-def read_some(pipe: Connection) -> bytes:
+def read_available(pipe: Connection) -> bytes:
     """Read what is there, at least one byte; raises EOFError at the end, and OSError."""
-    data = pipe.recv_bytes() if os.name == "nt" else os.read(pipe.fileno(), READ_AT_ONCE)
+    data = pipe.recv_bytes() if os.name == "nt" else os.read(pipe.fileno(), READ_BYTES)
     if not data:
         raise EOFError
     return data
@@ -67,12 +67,12 @@ class Decoder:
         Raises EOFError at the end, and OSError.
         """
         if self.gaps and os.name != "nt":
-            count = os.readv(pipe.fileno(), list(itertools.islice(self.gaps, MOST_PARTS)))
+            count = os.readv(pipe.fileno(), list(itertools.islice(self.gaps, MAX_PARTS)))
             if not count:
                 raise EOFError
-            self._filled(count)
+            self._mark_filled(count)
         else:
-            self.pieces += read_some(pipe)
+            self.pieces += read_available(pipe)
         while self.head is not None or self._begin():
             self._fill()
             if self.gaps:
@@ -104,9 +104,9 @@ class Decoder:
             count = min(len(self.gaps[0]), len(self.pieces))
             self.gaps[0][:count] = self.pieces[:count]
             del self.pieces[:count]
-            self._filled(count)
+            self._mark_filled(count)
 
-    def _filled(self, count: int) -> None:
+    def _mark_filled(self, count: int) -> None:
         """Note that the next `count` bytes of the gaps are there."""
         self.missing -= count
         while count:

@@ -22,7 +22,7 @@ from manyranks.launcher import activity
 from manyranks.launcher.activity import Reading
 from manyranks.launcher.rank_handle import RankHandle
 
-FIRST_LOOK = 0.2  # seconds from the start, when most launches have ended
+FIRST_LOOK_S = 0.2  # seconds from the start, when most launches have ended
 SAMPLE_INTERVAL_S = (
     0.1  # seconds between two looks; one costs 0.02 ms for a running rank, 0.15 for a still one
 )
@@ -39,11 +39,11 @@ MIN_STALL_NO_SCHEDSTAT_S = (
     5.0  # seconds of standstill at least where queues for a processor cannot be seen
 )
 # Functions of torch in which a rank connects to all others.
-CONNECTING = ("init_process_group", "new_group")
-THEIR_FILE = os.path.join("torch", "distributed", "distributed_c10d.py")
+CONNECTING_CALLS = ("init_process_group", "new_group")
+C10D_FILE = os.path.join("torch", "distributed", "distributed_c10d.py")
 STANDARD_LIBRARY = os.path.join(sysconfig.get_path("stdlib"), "")
 # Hosts that look for each other: torchrun's rendezvous pauses a second between two looks.
-PAUSES = os.path.join("torch", "distributed", "elastic", "")
+ELASTIC_FOLDER = os.path.join("torch", "distributed", "elastic", "")
 LIBRARIES = tuple(
     os.path.join(sysconfig.get_path(name), "") for name in ("purelib", "platlib")
 )  # below the standard library's folder
@@ -83,9 +83,9 @@ class HangDetector:
     """Watches the unfinished ranks of one launch until they are proven hung."""
 
     def __init__(self, limits: HangLimits):
-        self.limits, self.begun = limits, time.monotonic()
-        self.next = self.begun + FIRST_LOOK
-        self.slow_at: float | None = self.begun + limits.slow
+        self.limits, self.start_time = limits, time.monotonic()
+        self.next = self.start_time + FIRST_LOOK_S
+        self.slow_at: float | None = self.start_time + limits.slow
         self.processor = CpuTimeDetector(limits)
         self.standstill = StallDetector(limits)
         self.polling = PollingDetector(limits)
@@ -94,9 +94,9 @@ class HangDetector:
         """Look if it is time; `ask` makes the unfinished ranks say where they stand."""
         if time.monotonic() < self.next or any(handle.evidence.failed for handle in handles):
             return None
-        found = None
+        hang = None
         with contextlib.suppress(OSError):  # a rank or one of its threads has just ended
-            found = (
+            hang = (
                 self.processor.look(handles)
                 or self.standstill.look(handles, ask)
                 or self.polling.look(handles, ask)
@@ -105,11 +105,11 @@ class HangDetector:
             SAMPLE_INTERVAL_S if activity.HAS_SCHEDSTAT else SAMPLE_INTERVAL_NO_SCHEDSTAT_S
         )
         late = self.slow_at is not None and time.monotonic() >= self.slow_at
-        if not found and late and not self.standstill.readings:  # standing is no sign of a load
+        if not hang and late and not self.standstill.readings:  # standing is no sign of a load
             self.slow_at = None
             if self.limits.on_slow:
                 self.limits.on_slow()
-        return found
+        return hang
 
 
 class CpuTimeDetector:
@@ -117,7 +117,7 @@ class CpuTimeDetector:
 
     def __init__(self, limits: HangLimits):
         self.limits, self.next = limits, 0.0
-        self.begun: dict[int, tuple[State, float]] = {}  # processor time at its start
+        self.phase_starts: dict[int, tuple[State, float]] = {}  # processor time at its start
 
     def look(self, handles: Sequence[RankHandle]) -> ProvenHang | None:
         """The first rank that has used up its processor time, if any."""
@@ -125,12 +125,12 @@ class CpuTimeDetector:
             return None
         self.next = time.monotonic() + CPU_TIME_INTERVAL_S
         for handle in unfinished(handles):
-            used, phase = activity.cpu_time(handle.pid), handle.evidence.phase
-            if self.begun.get(handle.rank, (None, 0))[0] is not phase:
-                self.begun[handle.rank] = (phase, used)
-            used -= self.begun[handle.rank][1]
-            if used > self.limits.processor:
-                return ProvenHang(Proof.PROCESSOR_TIME, used, handle.rank)
+            seconds, phase = activity.cpu_time(handle.pid), handle.evidence.phase
+            if self.phase_starts.get(handle.rank, (None, 0))[0] is not phase:
+                self.phase_starts[handle.rank] = (phase, seconds)
+            seconds -= self.phase_starts[handle.rank][1]
+            if seconds > self.limits.processor:
+                return ProvenHang(Proof.PROCESSOR_TIME, seconds, handle.rank)
         return None
 
 
@@ -145,35 +145,35 @@ class StallDetector:
     def _restart(self) -> None:
         self.readings: list[dict[int, Reading]] = []  # since all stand still
         self.places: dict[int, tuple] | None = None  # where they stood when first asked
-        self.asked = 0.0
+        self.query_time = 0.0
 
     def look(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> ProvenHang | None:
         """A proof if all have stood long enough, in the same places before and after."""
-        if not self._all_stand(handles) or self._lasts() < STALL_BEFORE_QUERY_S:
+        if not self._all_stand(handles) or self._duration() < STALL_BEFORE_QUERY_S:
             return None
         if self.places is None:
             self._ask(handles, ask)
             return None
         if (
-            self._lasts() < required_stall_s(handles, self.limits)
-            or not self._settled()
-            or activity.store_queues()
+            self._duration() < required_stall_s(handles, self.limits)
+            or not self._is_settled()
+            or activity.store_is_queued()
         ):
             return None
-        if time.monotonic() - self.asked < self.limits.standstill:
+        if time.monotonic() - self.query_time < self.limits.standstill:
             return None
         before = self.places
         self._ask(handles, ask)
         if not self._all_stand(handles) or self.places != before:
             return None
-        return ProvenHang(proof(handles), self._lasts())
+        return ProvenHang(proof(handles), self._duration())
 
     def _ask(self, handles: Sequence[RankHandle], ask: Callable[[], None]) -> None:
         ask()
-        self.asked = time.monotonic()
+        self.query_time = time.monotonic()
         self.places = {handle.rank: place(handle.evidence) for handle in unfinished(handles)}
 
-    def _lasts(self) -> float:
+    def _duration(self) -> float:
         """Seconds that this standstill has lasted."""
         first, last = (next(iter(self.readings[i].values())).time for i in (0, -1))
         return last - first
@@ -183,8 +183,8 @@ class StallDetector:
         glances = {
             handle.rank: activity.read_worker_thread(handle.pid) for handle in unfinished(handles)
         }
-        moved, self.glances = glances != self.glances, glances
-        if moved or not glances:
+        changed, self.glances = glances != self.glances, glances
+        if changed or not glances:
             self._restart()
             return False
         now = {h.rank: activity.read(h.pid, h.listener) for h in unfinished(handles)}
@@ -192,19 +192,19 @@ class StallDetector:
             self._restart()
             return False
         if self.readings and not all(
-            activity.made_no_progress(self.readings[-1][rank], now[rank]) for rank in now
+            activity.no_progress(self.readings[-1][rank], now[rank]) for rank in now
         ):
             self._restart()
         self.readings.append(now)
         del self.readings[1:-MAX_READINGS]
         return True
 
-    def _settled(self) -> bool:
+    def _is_settled(self) -> bool:
         """True if lately no thread of any rank has waited for a processor that it needs."""
         now = self.readings[-1]
         return any(
             all(now[rank].time - before[rank].time >= SETTLE_WINDOW_S for rank in now)
-            and all(activity.no_thread_starved(before[rank], now[rank]) for rank in now)
+            and all(activity.no_starvation(before[rank], now[rank]) for rank in now)
             for before in self.readings[:-1]
         )
 
@@ -232,7 +232,7 @@ class PollingDetector:
             return None
         now = {handle.rank: activity.read(handle.pid, handle.listener) for handle in running}
         pairs = [(self.readings[rank], now[rank]) for rank in now]
-        moving = [pair for pair in pairs if not activity.made_no_progress(*pair)]
+        moving = [pair for pair in pairs if not activity.no_progress(*pair)]
         if self.disk or not (
             all(activity.idles(*pair) for pair in pairs)
             or (activity.HAS_SCHEDSTAT and len(moving) == 1 and activity.polls(*moving[0]))
@@ -247,9 +247,9 @@ class PollingDetector:
             self.functions, self.since = functions, time.monotonic() - self.stretch
             return None
         least = self.limits.polling * (MULTIPLE_POLLERS_FACTOR if self.several else 1)
-        lasted = time.monotonic() - self.since
-        enough = lasted >= max(least, required_stall_s(handles, self.limits))
-        return ProvenHang(proof(handles), lasted) if enough else None
+        duration = time.monotonic() - self.since
+        enough = duration >= max(least, required_stall_s(handles, self.limits))
+        return ProvenHang(proof(handles), duration) if enough else None
 
     def _restart(self, running: Sequence[RankHandle]) -> None:
         self.disk, self.several, self.functions = False, False, None
@@ -260,7 +260,9 @@ def connects(rank: Evidence) -> bool:
     """True for a rank that has not reached its worker, or is making a process group in it."""
     if rank.phase in (State.STARTING, State.IMPORTING):
         return True
-    return any(file.endswith(THEIR_FILE) and name in CONNECTING for file, _, name in rank.stack)
+    return any(
+        file.endswith(C10D_FILE) and name in CONNECTING_CALLS for file, _, name in rank.stack
+    )
 
 
 def unfinished(handles: Sequence[RankHandle]) -> list[RankHandle]:
@@ -287,7 +289,7 @@ def proof(handles: Sequence[RankHandle]) -> Proof:
 
 def required_stall_of_rank_s(rank: Evidence, limits: HangLimits) -> float:
     """Seconds that this rank, and all others, must stand in place to count as hung."""
-    calls = {name for file, _, name in rank.stack if file.endswith(THEIR_FILE)}
+    calls = {name for file, _, name in rank.stack if file.endswith(C10D_FILE)}
     if rank.phase is State.STARTING or "init_process_group" in calls:
         return limits.connecting
     if "new_group" in calls:
@@ -303,7 +305,7 @@ def waits_for_others(rank: Evidence) -> bool:
     innermost = rank.stack[0][0]
     if innermost.startswith(STANDARD_LIBRARY) and not innermost.startswith(LIBRARIES):
         return False  # a lock, a queue, a socket, a process: it may wait for anything
-    if PAUSES in innermost:
+    if ELASTIC_FOLDER in innermost:
         return False
     place = position(rank)
     if place.file:

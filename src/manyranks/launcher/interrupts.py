@@ -16,12 +16,12 @@ def run_uninterrupted(step: Callable, *args: Any) -> None:
     """
     already_raising = sys.exc_info()[0] is not None
     interrupts: list[object] = []
-    done = False
-    while not done:
+    complete = False
+    while not complete:
         try:
-            with _noted(interrupts):
+            with _collect_interrupts(interrupts):
                 step(*args)
-                done = True
+                complete = True
         except KeyboardInterrupt as error:
             interrupts.append(error)
     if interrupts and not already_raising:
@@ -29,7 +29,7 @@ def run_uninterrupted(step: Callable, *args: Any) -> None:
 
 
 @contextlib.contextmanager
-def _noted(interrupts: list[object]) -> Iterator[None]:
+def _collect_interrupts(interrupts: list[object]) -> Iterator[None]:
     """Collect the interrupts of this block in the list instead of raising them."""
     handler = signal.getsignal(signal.SIGINT)
     in_main = threading.current_thread() is threading.main_thread()

@@ -42,7 +42,7 @@ ROOT_CAUSE_SETTLE_S = 0.5  # seconds to find out why the peer of a failed rank w
 CONNECTION_GRACE_S = 0.5  # seconds for which a rank that has returned keeps its connections open
 POSITION_TIMEOUT_S = 0.3  # seconds for a rank to say where it stands, and again after a signal
 LONG_POSITION_TIMEOUT_S = 2.0  # the same for launches in which no clock decides
-LONGEST_WAIT = 3600.0  # seconds in one call; a longer timeout takes several
+MAX_WAIT_S = 3600.0  # seconds in one call; a longer timeout takes several
 NO_GUARD = (
     "The worker lives in the script that launches it, so each rank runs that script again to find "
     'it. Put the lines that launch under `if __name__ == "__main__":`.'
@@ -109,9 +109,9 @@ def run_ranks(
     rank_process.raise_if_script_reimported()
     timeout = hang_limits.patience if hang_limits else timeout
     preconditions.check(ranks, timeout, threads)
-    ordered = prepare_network(network, ranks)
+    network_setup = prepare_network(network, ranks)
     user_code.add_worker(call.file)
-    packed, needs_main = serialization.pack_call(call)
+    call_bytes, needs_main = serialization.pack_call(call)
     written_files.report_changed_files()
     # Its path, or its module's name.
     data = multiprocessing.spawn.get_preparation_data("") if needs_main else {}
@@ -123,23 +123,23 @@ def run_ranks(
     try:
         store = loopback_store()
         environments = RankEnvironment(
-            ranks, store.port, threads, (environment or {}) | ordered.variables
+            ranks, store.port, threads, (environment or {}) | network_setup.variables
         )
-        _start(handles, environments, packed, main)
+        _start(handles, environments, call_bytes, main)
         watch = HangDetector(hang_limits) if hang_limits else None
         _follow(handles, timeout, printer, watch, cancelled)
         results = [_result(handle) for handle in handles]
     except KeyboardInterrupt:
-        raise LaunchInterrupted(_where_they_stand(handles, printer)) from None
+        raise LaunchInterrupted(_describe_interrupt(handles, printer)) from None
     except RankFailed as failure:
         if failure.kind == MissingMainGuard.__name__:
             raise LaunchRefused(NO_GUARD) from None
         raise
     finally:
         run_uninterrupted(_end, handles, printer)
-        ordered.end()
+        network_setup.end()
         if call.script:
-            linecache.cache.pop(call.script.path, None)  # see `scripts.keep_lines`
+            linecache.cache.pop(call.script.path, None)  # see `scripts.cache_lines`
         store = None  # an error keeps this frame alive, but must not keep the socket and the thread
     text = call.script.text if call.script and ranks > 1 else ""
     if text and (sentence := no_process_group.explain_missing_group(_evidence(handles), text)):
@@ -162,12 +162,15 @@ def _result(handle: RankHandle) -> Any:
 
 
 def _start(
-    handles: list[RankHandle], environments: RankEnvironment, packed: bytes, main: dict[str, str]
+    handles: list[RankHandle],
+    environments: RankEnvironment,
+    call_bytes: bytes,
+    main: dict[str, str],
 ) -> None:
     for handle in handles:
         variables = environments.of(handle.rank)
-        orders = rank_process.RankConfig(
-            packed,
+        config = rank_process.RankConfig(
+            call_bytes,
             environments.threads,
             variables,
             os.getcwd(),
@@ -175,7 +178,7 @@ def _start(
             frozenset(user_code.WORKER_FOLDERS),
         )
         try:
-            handle.start(orders)
+            handle.start(config)
         except (OSError, EOFError) as error:
             raise WorkbookError(
                 f"Rank {handle.rank} could not be started: {error or type(error).__name__}.\n"
@@ -205,13 +208,13 @@ def _follow(
             raise KeyboardInterrupt
         until = min(deadline, next_release_check or deadline, watch.next if watch else deadline)
         _read(handles, until - time.monotonic(), printer)
-        found = watch and watch.look(handles, lambda: _ask_for_long(handles, printer))
+        hang = watch and watch.look(handles, lambda: _ask_patiently(handles, printer))
         late = time.monotonic() >= deadline
-        if late or found:
+        if late or hang:
             _collect_positions(handles, printer)
         _raise_failure(handles, printer)
-        if found and unfinished(handles) == running:
-            raise report.hang(_evidence(handles), found.seconds, found.proof, found.rank)
+        if hang and unfinished(handles) == running:
+            raise report.hang(_evidence(handles), hang.seconds, hang.proof, hang.rank)
         if late and unfinished(handles):
             raise report.too_busy(timeout) if watch else report.hang(_evidence(handles), timeout)
         next_release_check = _release_returned_ranks(handles, next_release_check, printer)
@@ -231,7 +234,7 @@ def _evidence(handles: Sequence[RankHandle]) -> list[Evidence]:
 
 
 def _release_returned_ranks(
-    handles: list[RankHandle], planned: float | None, printer: Printer
+    handles: list[RankHandle], next_check: float | None, printer: Printer
 ) -> float | None:
     """Let ranks that have returned exit, unless another still connects; return when to look again.
 
@@ -239,10 +242,10 @@ def _release_returned_ranks(
     that, but one that is still in init_process_group would fail through no fault of its own.
     """
     waiting = [h for h in handles if h.outcome and not h.may_exit]
-    if not waiting or planned is None:
+    if not waiting or next_check is None:
         return time.monotonic() + CONNECTION_GRACE_S if waiting else None
-    if time.monotonic() < planned:
-        return planned
+    if time.monotonic() < next_check:
+        return next_check
     running = [handle for handle in handles if handle.outcome is None]
     _ask(running, RankHandle.ask_position, printer)
     if any(connects(handle.evidence) for handle in running):
@@ -255,7 +258,7 @@ def _release_returned_ranks(
 def _read(handles: list[RankHandle], patience: float, printer: Printer) -> None:
     """Wait for news from any rank, take it, and print the lines that are complete."""
     by_source: dict[Any, RankHandle] = {s: handle for handle in handles for s in handle.sources}
-    for source in wait(list(by_source), min(max(0.0, patience), LONGEST_WAIT)):
+    for source in wait(list(by_source), min(max(0.0, patience), MAX_WAIT_S)):
         by_source[source].read(source)
     printer.flush()
 
@@ -263,10 +266,10 @@ def _read(handles: list[RankHandle], patience: float, printer: Printer) -> None:
 def _settle(handles: list[RankHandle], printer: Printer) -> None:
     """Wait a moment for the others: the first failure seen need not be the first that happened."""
     start = time.monotonic()
-    while (waited := time.monotonic() - start) < ROOT_CAUSE_SETTLE_S:
+    while (elapsed := time.monotonic() - start) < ROOT_CAUSE_SETTLE_S:
         if all(handle.outcome for handle in handles):
             break
-        if waited >= FAILURE_SETTLE_S and any(
+        if elapsed >= FAILURE_SETTLE_S and any(
             h.evidence.failed and h.evidence.end.primary for h in handles
         ):
             break
@@ -275,7 +278,7 @@ def _settle(handles: list[RankHandle], printer: Printer) -> None:
         if handle.outcome:
             handle.drain()  # what it said last
     first = report.first_to_fail(_evidence(handles)).end
-    if first.error.get("waited") or first.returncode == report.ABORTED:
+    if first.error.get("waited") or first.returncode == report.ABORT_CODE:
         _collect_positions(handles, printer)  # where are the ranks that it waited for?
 
 
@@ -289,7 +292,7 @@ def _collect_positions(handles: list[RankHandle], printer: Printer) -> None:
         handle.read_dumped_stack()
 
 
-def _ask_for_long(handles: list[RankHandle], printer: Printer) -> None:
+def _ask_patiently(handles: list[RankHandle], printer: Printer) -> None:
     """Ask the unfinished ranks where they stand, and wait as long as a busy machine needs."""
     ready = [handle for handle in unfinished(handles) if handle.listener]
     _ask(ready, RankHandle.ask_position, printer, LONG_POSITION_TIMEOUT_S)
@@ -305,7 +308,7 @@ def _ask(
         _read(handles, 0.02, printer)
 
 
-def _where_they_stand(handles: list[RankHandle], printer: Printer) -> str:
+def _describe_interrupt(handles: list[RankHandle], printer: Printer) -> str:
     """The report after an interrupt; a second interrupt skips it."""
     with contextlib.suppress(KeyboardInterrupt):
         started = [handle for handle in handles if handle.pid]

@@ -19,16 +19,16 @@ MEMORY_FILES = (  # limit and use, in version 2 and version 1
 def usable_cores(cgroups: Path = CGROUPS) -> int:
     """Cores that this process may keep busy: affinity, capped by the control groups' CPU quotas."""
     try:
-        allowed = len(os.sched_getaffinity(0))
+        cores = len(os.sched_getaffinity(0))
     except AttributeError:  # macOS and Windows have none
-        allowed = os.cpu_count() or 1
+        cores = os.cpu_count() or 1
     for folder in _groups(cgroups, "cpu"):
         v1 = f"{read_text(folder / 'cpu.cfs_quota_us')} {read_text(folder / 'cpu.cfs_period_us')}"
         for text in (read_text(folder / "cpu.max"), v1):
             parts = text.split()  # quota and period in microseconds
             if len(parts) == 2 and all(part.isdigit() for part in parts):  # else max, -1 or absent
-                allowed = min(allowed, int(parts[0]) // int(parts[1]))
-    return max(1, allowed)
+                cores = min(cores, int(parts[0]) // int(parts[1]))
+    return max(1, cores)
 
 
 def usable_memory(cgroups: Path = CGROUPS) -> int:
@@ -39,8 +39,8 @@ def usable_memory(cgroups: Path = CGROUPS) -> int:
 
 def free_memory(cgroups: Path = CGROUPS) -> int:
     """Bytes that are free now: the machine's, or what the control groups leave if that is less."""
-    left = [limit - used for limit, used in _memory(cgroups)]
-    return max(0, min([psutil.virtual_memory().available, *left]))
+    free = [limit - used for limit, used in _memory(cgroups)]
+    return max(0, min([psutil.virtual_memory().available, *free]))
 
 
 def read_text(path: Path) -> str:

@@ -8,24 +8,24 @@ from typing import TextIO
 
 from manyranks.rank_colours import ansi, rank_colour
 
-MOST_LINES = 2000  # shown of all ranks together; a page with more is slow and unread
-LAST_LINES = 20  # kept of the lines after those
+MAX_LINES = 2000  # shown of all ranks together; a page with more is slow and unread
+TAIL_LINES = 20  # kept of the lines after those
 MAX_LINE_CHARS = 2000  # characters shown of one line
 
 
 class RankOutput:
     """Turns one rank's bytes into lines, whatever their encoding and length."""
 
-    def __init__(self, rank: int, show: Callable[[int, str], None], most_lines: int):
-        self.rank, self.show, self.most_lines = rank, show, most_lines
-        self.partial, self.cut = bytearray(), 0
-        self.shown = self.hidden = self.hidden_bytes = 0
-        self.last: deque[str] = deque(maxlen=LAST_LINES)
-        self.recent: deque[str] = deque(maxlen=LAST_LINES)  # shown or not
+    def __init__(self, rank: int, show: Callable[[int, str], None], max_lines: int):
+        self.rank, self.show, self.max_lines = rank, show, max_lines
+        self.partial, self.excess_bytes = bytearray(), 0
+        self.shown_lines = self.hidden_lines = self.hidden_bytes = 0
+        self.tail: deque[str] = deque(maxlen=TAIL_LINES)
+        self.recent: deque[str] = deque(maxlen=TAIL_LINES)  # shown or not
 
     def feed(self, data: bytes) -> None:
         """Take new bytes; show each complete line."""
-        if self.shown >= self.most_lines and len(data) > MAX_LINE_CHARS:
+        if self.shown_lines >= self.max_lines and len(data) > MAX_LINE_CHARS:
             data = self._skip(data)
         *lines, rest = data.split(b"\n")
         for line in lines:
@@ -35,58 +35,60 @@ class RankOutput:
 
     def close(self) -> None:
         """Show a last line that has no newline, and say how much was left out."""
-        if self.partial or self.cut:
+        if self.partial or self.excess_bytes:
             self._complete()
-        if self.hidden:
-            left_out = self.hidden - len(self.last)
-            if left_out:
+        if self.hidden_lines:
+            omitted_lines = self.hidden_lines - len(self.tail)
+            if omitted_lines:
                 self.show(
                     self.rank,
-                    f"… {left_out:,} lines not shown ({self.hidden_bytes / 1e6:,.1f} MB printed "
-                    f"after the first {self.most_lines:,} lines); the last {len(self.last)}:",
+                    f"… {omitted_lines:,} lines not shown ({self.hidden_bytes / 1e6:,.1f} MB "
+                    f"printed after the first {self.max_lines:,} lines); "
+                    f"the last {len(self.tail)}:",
                 )
-            for line in self.last:
+            for line in self.tail:
                 self.show(self.rank, line)
-            self.hidden, self.last = 0, deque(maxlen=LAST_LINES)
+            self.hidden_lines, self.tail = 0, deque(maxlen=TAIL_LINES)
 
     def _skip(self, data: bytes) -> bytes:
         """In a flood: count all lines but the last ones without decoding them."""
         lines = data.count(b"\n")
-        if lines <= LAST_LINES + 1:
+        if lines <= TAIL_LINES + 1:
             return data
-        tail = data.rsplit(b"\n", LAST_LINES + 1)
-        self.hidden += lines - LAST_LINES
+        tail = data.rsplit(b"\n", TAIL_LINES + 1)
+        self.hidden_lines += lines - TAIL_LINES
         self.hidden_bytes += len(tail[0]) + 1 + len(self.partial)
         self.partial.clear()
-        self.cut = 0
+        self.excess_bytes = 0
         return b"\n".join(tail[1:])
 
     def _extend(self, piece: bytes) -> None:
-        _, returned, after = piece[:-1].rpartition(b"\r")  # one at the end may be half of a \r\n
-        if returned or (piece and self.partial.endswith(b"\r")):
+        _, carriage_return, after = piece[:-1].rpartition(
+            b"\r"
+        )  # one at the end may be half of a \r\n
+        if carriage_return or (piece and self.partial.endswith(b"\r")):
             self.partial.clear()  # a progress bar, which overwrites its line
-            self.cut = 0
+            self.excess_bytes = 0
             piece = after + piece[-1:]
         room = max(0, 4 * MAX_LINE_CHARS - len(self.partial))
         self.partial += piece[:room]
-        self.cut += len(piece[room:])
+        self.excess_bytes += len(piece[room:])
 
     def _complete(self) -> None:
         text = self.partial.decode("utf-8", "backslashreplace").rstrip("\r")
-        if self.cut or len(text) > MAX_LINE_CHARS:
-            text = (
-                f"{text[:MAX_LINE_CHARS]} … ({self.cut + len(self.partial):,} bytes in this line)"
-            )
+        if self.excess_bytes or len(text) > MAX_LINE_CHARS:
+            size = self.excess_bytes + len(self.partial)
+            text = f"{text[:MAX_LINE_CHARS]} … ({size:,} bytes in this line)"
         self.recent.append(text)
-        if self.shown < self.most_lines:
-            self.shown += 1
+        if self.shown_lines < self.max_lines:
+            self.shown_lines += 1
             self.show(self.rank, text)
         else:
-            self.hidden += 1
-            self.hidden_bytes += len(self.partial) + self.cut + 1
-            self.last.append(text)
+            self.hidden_lines += 1
+            self.hidden_bytes += len(self.partial) + self.excess_bytes + 1
+            self.tail.append(text)
         self.partial.clear()
-        self.cut = 0
+        self.excess_bytes = 0
 
 
 class Printer:
@@ -100,7 +102,7 @@ class Printer:
         self, ranks: int, file: TextIO | None = None, names: Sequence[str] | None = None
     ) -> None:
         self.file, self.names = file, names
-        self.most_lines = max(100, MOST_LINES // ranks)  # of each rank
+        self.max_lines = max(100, MAX_LINES // ranks)  # of each rank
         self.batch: list[str] = []
 
     def line(self, rank: int, text: str) -> None:
@@ -108,8 +110,8 @@ class Printer:
         if self.names:
             self.batch.append(f"[{self.names[rank]}] {text}")
             return
-        mark, coloured = f"[rank {rank}]", self.file is None and in_colour()
-        self.batch.append(f"{ansi(rank_colour(rank), mark) if coloured else mark} {text}")
+        mark, with_colour = f"[rank {rank}]", self.file is None and in_colour()
+        self.batch.append(f"{ansi(rank_colour(rank), mark) if with_colour else mark} {text}")
 
     def flush(self) -> None:
         """Print what has come since the last flush."""

@@ -8,8 +8,8 @@ import os
 from manyranks.errors import LaunchRefused
 from manyranks.launcher.limits import free_memory
 
-RANK_MEMORY = 64 << 20  # bytes of its own that a rank with a group takes; it shares the rest
-DESCRIPTORS = 8  # open files that the kernel holds for one rank
+RANK_MEMORY_BYTES = 64 << 20  # bytes of its own that a rank with a group takes; it shares the rest
+DESCRIPTORS_PER_RANK = 8  # open files that the kernel holds for one rank
 SPARE_DESCRIPTORS = 64
 
 
@@ -49,17 +49,18 @@ def check_folder() -> None:
     try:
         os.getcwd()
     except FileNotFoundError:
-        gone = "The current folder no longer exists: change to another one (%cd)."
-        raise LaunchRefused(gone) from None
+        message = "The current folder no longer exists: change to another one (%cd)."
+        raise LaunchRefused(message) from None
 
 
 def check_memory(ranks: int) -> None:
     """Raise LaunchRefused if the ranks need more memory than is free."""
     free = free_memory()
-    if ranks * RANK_MEMORY > free:
+    needed = ranks * RANK_MEMORY_BYTES
+    if needed > free:
         raise LaunchRefused(
-            f"ranks={ranks}: {ranks} ranks need about {ranks * RANK_MEMORY / 2**30:,.1f} GiB, but "
-            f"{free / 2**30:,.1f} GiB are free here. At most {free // RANK_MEMORY} ranks fit."
+            f"ranks={ranks}: {ranks} ranks need about {needed / 2**30:,.1f} GiB, but "
+            f"{free / 2**30:,.1f} GiB are free here. At most {free // RANK_MEMORY_BYTES} ranks fit."
         )
 
 
@@ -70,8 +71,8 @@ def check_descriptors(ranks: int) -> None:
     except ImportError:  # Windows has no such limit
         return
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit != resource.RLIM_INFINITY and ranks * DESCRIPTORS + SPARE_DESCRIPTORS > limit:
-        most = max(0, limit - SPARE_DESCRIPTORS) // DESCRIPTORS
+    if limit != resource.RLIM_INFINITY and ranks * DESCRIPTORS_PER_RANK + SPARE_DESCRIPTORS > limit:
+        most = max(0, limit - SPARE_DESCRIPTORS) // DESCRIPTORS_PER_RANK
         raise LaunchRefused(
             f"ranks={ranks}: the pipes of {ranks} ranks need more open files than this process may "
             f"have ({limit}). At most {most} ranks fit; `ulimit -n` raises the limit."

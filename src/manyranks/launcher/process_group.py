@@ -15,11 +15,11 @@ def set_up(bare: bool) -> torch.device:
         torch.cuda.set_device(device)
     if not bare:
         dist.init_process_group("cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo")
-        wait_until_all_are_connected()
+        wait_for_connections()
     return device
 
 
-def wait_until_all_are_connected() -> None:
+def wait_for_connections() -> None:
     """A rank that fails in its first line would cut off others that still connect to it.
 
     Through the store and not by a barrier: the page is to count the reader's collectives alone.

@@ -15,7 +15,7 @@ from manyranks.launcher.limits import usable_cores
 from manyranks.launcher.rendezvous import LOOPBACK
 
 LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
-MADE_TO_BE_RUN = re.compile(r"^if __name__ == .__main__.:", flags=re.M)
+MAIN_GUARD = re.compile(r"^if __name__ == .__main__.:", flags=re.M)
 FLIGHT_RECORDER_ENTRIES = "500"  # reading one takes 16 microseconds at the end
 
 
@@ -57,12 +57,12 @@ class RankEnvironment:
                 "NCCL_SOCKET_IFNAME": LOOPBACK_INTERFACE,
                 "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE,
             }
-        if not a_gpu_each(self.ranks):  # hide them all, so that all ranks agree on gloo
+        if not has_gpu_per_rank(self.ranks):  # hide them all, so that all ranks agree on gloo
             variables["CUDA_VISIBLE_DEVICES"] = ""
         return os.environ | variables | self.extra
 
 
-def a_gpu_each(ranks: int) -> bool:
+def has_gpu_per_rank(ranks: int) -> bool:
     """True if this machine shows a GPU for each of so many ranks."""
     return ranks <= torch.cuda.device_count()
 
@@ -71,22 +71,20 @@ def torchrun_line(call: Call, ranks: int) -> str:
     """The command that runs the worker's file under torchrun; "" if it is no script."""
     file = call.file
     with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
-        if file and (
-            call.script or (not call.has_arguments and is_run_by_its_file(call.worker, file))
-        ):
+        if file and (call.script or (not call.has_arguments and runs_as_script(call.worker, file))):
             words = call.args if call.script else ()
             module = call.script.module if call.script else ""
-            named = ["-m", module] if module else [os.path.relpath(file)]
-            command = shlex.join([*named, *words])
+            program = ["-m", module] if module else [os.path.relpath(file)]
+            command = shlex.join([*program, *words])
             return f"torchrun --standalone --nproc-per-node {ranks} {command}"
     return ""
 
 
-def is_run_by_its_file(function: Callable, file: str) -> bool:
+def runs_as_script(function: Callable, file: str) -> bool:
     """True if the file, run as a script, calls this function: `f()`, or `run(f)` of a chapter."""
     text = Path(file).read_text(encoding="utf-8", errors="ignore")
-    guarded = MADE_TO_BE_RUN.split(text, maxsplit=1)[1:]
+    blocks = MAIN_GUARD.split(text, maxsplit=1)[1:]
     name = re.escape(getattr(function, "__name__", ""))
     return bool(name) and any(
-        re.search(rf"\b(?:{name}\(\)|run\({name}\))", part) for part in guarded
+        re.search(rf"\b(?:{name}\(\)|run\({name}\))", block) for block in blocks
     )

@@ -20,15 +20,15 @@ from manyranks.launcher import fork_server, framing, limits, rank_process, watch
 from manyranks.launcher.output import Printer, RankOutput
 from manyranks.launcher.workarounds import WithoutMain
 
-DRAIN = 0.5  # seconds at most to read what a rank wrote before it ended
-EXEC = 0.05  # seconds after which a program started by exec shows its command line
+DRAIN_S = 0.5  # seconds at most to read what a rank wrote before it ended
+EXEC_GRACE_S = 0.05  # seconds after which a program started by exec shows its command line
 # What `faulthandler` writes: a line at a fatal signal; a head for each thread, then its frames,
 # innermost first. A thread that runs no Python is not among them.
 FATAL = "Fatal Python error: "
 THREAD = re.compile(r"^(Current thread|Thread) 0x([0-9a-f]+) .*", flags=re.M)
 FRAME = re.compile(r'^  File "(?P<file>.*)", line (?P<line>\d+) in (?P<name>.*)$')
-LARGE = 1 << 20  # bytes of a result from which its way to the kernel is followed
-NO_ROOM = "It takes {size}, but only {free} of memory are free here."
+LARGE_RESULT_BYTES = 1 << 20  # of a result whose way to the kernel is followed
+NO_MEMORY = "It takes {size}, but only {free} of memory are free here."
 RECEIVING: set["RankHandle"] = set()  # large results, of all launches of this process
 
 
@@ -40,7 +40,7 @@ class RankHandle:
         self.evidence = Evidence(rank)
         self.dump = bytearray()  # what `faulthandler` wrote
         self.decoder = framing.Decoder(self._expect)
-        self.text = RankOutput(self.rank, printer.line, printer.most_lines)
+        self.text = RankOutput(self.rank, printer.line, printer.max_lines)
         self.evidence.last_lines = self.text.recent
         self.silent_since: float | None = None  # when `report` ended without an outcome
         self.may_exit = self.ended = False
@@ -55,26 +55,28 @@ class RankHandle:
         """How the rank ended; None while it runs."""
         return self.evidence.outcome
 
-    def start(self, orders: rank_process.RankConfig) -> None:
+    def start(self, config: rank_process.RankConfig) -> None:
         """Start the process; raises OSError or EOFError if the system refuses."""
         context: Any = fork_server.CONTEXT
-        theirs: list[Connection] = []
+        child_ends: list[Connection] = []
         try:
             for duplex in (True, False, False, False):
-                ours, their_end = context.Pipe(duplex)
-                self.pipes.append(ours)
-                theirs.append(their_end)
-            # A one-way pipe is (read end, write end); the kernel writes to the lifeline only.
-            self.pipes[1], theirs[1] = theirs[1], self.pipes[1]
-            self.report, self.lifeline, self.output, self.stacks = self.pipes
+                kernel_end, child_end = context.Pipe(duplex)
+                self.pipes.append(kernel_end)
+                child_ends.append(child_end)
+            # A one-way pipe is (read end, write end); the kernel writes to the watchdog pipe only.
+            self.pipes[1], child_ends[1] = child_ends[1], self.pipes[1]
+            self.report, self.watchdog_pipe, self.output, self.stacks = self.pipes
             name = WithoutMain(f"rank {self.rank}")
-            process = context.Process(target=rank_process.main, args=(orders, *theirs), name=name)
+            process = context.Process(
+                target=rank_process.main, args=(config, *child_ends), name=name
+            )
             process._name = name  # multiprocessing makes a plain str of it
             self.process = process
             fork_server.start(process)
             self.pid = process.pid
         finally:
-            for end in theirs:
+            for end in child_ends:
                 end.close()
 
     @property
@@ -91,44 +93,44 @@ class RankHandle:
     def read(self, source: Any) -> None:
         """Read whatever one of `sources` has."""
         if isinstance(source, int):  # the sentinel
-            self._see_its_end()
+            self._note_exit()
             return
         try:
             if source is self.output:
-                self.text.feed(framing.read_some(source))
+                self.text.feed(framing.read_available(source))
             elif source is self.stacks:
-                self.dump += framing.read_some(source)
+                self.dump += framing.read_available(source)
             else:
                 self._read_report()
         except (EOFError, OSError):
-            self._end_of(source)
+            self._close_pipe(source)
 
     def _read_report(self) -> None:
         try:
             for head, body in self.decoder.read(self.report):
-                self._hear(pickle.loads(head), body)
+                self._handle_message(pickle.loads(head), body)
         except MemoryError:
             size, free = megabytes(self.evidence.size), megabytes(memory_for_results())
-            error = exceptions.as_data(TooLargeToSend(NO_ROOM.format(size=size, free=free)))
+            error = exceptions.as_data(TooLargeToSend(NO_MEMORY.format(size=size, free=free)))
             self.evidence.outcome = Outcome(State.FAILED, time.monotonic(), error=error)
             self.report.close()
 
     def _expect(self, lengths: list[int]) -> None:
         """Note that a large result begins to arrive; raises MemoryError if it does not fit."""
         size = sum(lengths)
-        if size < LARGE:
+        if size < LARGE_RESULT_BYTES:
             return
         self.evidence.phase, self.evidence.size = State.SENDING, size
         if size + lengths[0] > memory_for_results():  # what the pickle itself holds is copied
             raise MemoryError
         RECEIVING.add(self)
 
-    def _hear(self, message: dict, body: list) -> None:
+    def _handle_message(self, message: dict, body: list) -> None:
         """Handle a message: a phase, an answer, or the outcome."""
         self.evidence.phase = message.get("phase", self.evidence.phase)
         self.evidence.record = message.get("record", self.evidence.record)
         self.evidence.stack = message.get("stack", self.evidence.stack)
-        self.evidence.handled = message.get("handled", self.evidence.handled)
+        self.evidence.handled_error = message.get("handled_error", self.evidence.handled_error)
         self.evidence.thread_error = message.get("thread_error", self.evidence.thread_error)
         self.listener = message.get("listener", self.listener)
         self.main_thread = message.get("main_thread", self.main_thread)
@@ -139,10 +141,10 @@ class RankHandle:
                 value=body,
                 error=message["error"],
                 joined=message["joined"],
-                left=message["left"],
+                exit_frames=message["exit_frames"],
             )
 
-    def _end_of(self, pipe: Connection) -> None:
+    def _close_pipe(self, pipe: Connection) -> None:
         pipe.close()
         if pipe is self.report:
             self.silent_since = time.monotonic()
@@ -151,7 +153,7 @@ class RankHandle:
         elif pipe is self.output:
             self.text.close()
 
-    def _see_its_end(self) -> None:
+    def _note_exit(self) -> None:
         """Note that the process has ended; it died, unless a message told otherwise."""
         self.ended = True
         self.drain()
@@ -160,27 +162,27 @@ class RankHandle:
 
     def _note_death(self, **how: Any) -> None:
         when = self.silent_since or time.monotonic()
-        stacks, crashed = self._dumped_stacks()
-        at_crash = any(is_own(file) for file, _, _ in stacks.get(crashed, []))
+        stacks, crashed_thread = self._parse_dump()
+        at_crash = any(is_own(file) for file, _, _ in stacks.get(crashed_thread, []))
         # Often the thread is gloo's own, and which line made it crash is not known.
-        self.evidence.stack = stacks.get(crashed if at_crash else self.main_thread, [])
+        self.evidence.stack = stacks.get(crashed_thread if at_crash else self.main_thread, [])
         self.evidence.outcome = Outcome(State.DIED, when, at_crash=at_crash, **how)
 
-    def _dumped_stacks(self) -> tuple[dict[int, list[Frame]], int]:
+    def _parse_dump(self) -> tuple[dict[int, list[Frame]], int]:
         """From the last dump: each thread's stack, and the thread that crashed, 0 if unknown."""
         _, fatal, text = self.dump.decode(errors="replace").rpartition(FATAL)
         _, *parts = THREAD.split(text)
-        stacks, crashed = {}, 0
+        stacks, crashed_thread = {}, 0
         for head, number, frames in zip(*(parts[i::3] for i in range(3)), strict=True):
-            found = filter(None, map(FRAME.match, frames.splitlines()))
-            stacks[int(number, 16)] = [(m["file"], int(m["line"]), m["name"]) for m in found]
+            matches = filter(None, map(FRAME.match, frames.splitlines()))
+            stacks[int(number, 16)] = [(m["file"], int(m["line"]), m["name"]) for m in matches]
             if fatal and head == "Current thread":
-                crashed = int(number, 16)
-        return stacks, crashed
+                crashed_thread = int(number, 16)
+        return stacks, crashed_thread
 
     def drain(self) -> None:
         """Read what the rank wrote before it ended; ignore what other processes still write."""
-        end = time.monotonic() + DRAIN
+        end = time.monotonic() + DRAIN_S
         for pipe in (self.report, self.output, self.stacks):
             with contextlib.suppress(OSError, EOFError):
                 while not pipe.closed and pipe.poll() and time.monotonic() < end:
@@ -188,7 +190,7 @@ class RankHandle:
 
     def ask_position(self) -> None:
         """Ask the rank where it stands; its answer comes through `sources`."""
-        self.evidence.record, self.evidence.stack, self.evidence.handled = None, [], None
+        self.evidence.record, self.evidence.stack, self.evidence.handled_error = None, [], None
         self.dump.clear()
         self._send(b"position?")
 
@@ -211,7 +213,7 @@ class RankHandle:
     def read_dumped_stack(self) -> None:
         """Note where a silent rank stands by the stacks that it wrote, if it did."""
         if not self.evidence.stack:
-            self.evidence.stack = self._dumped_stacks()[0].get(self.main_thread, [])
+            self.evidence.stack = self._parse_dump()[0].get(self.main_thread, [])
 
     def returncode(self) -> int | None:
         """The exit status; None while the process lives."""
@@ -222,7 +224,7 @@ class RankHandle:
         """Kill the rank and the rest of its process group. Safe to call twice."""
         for pipe in self.pipes[1:2]:
             with contextlib.suppress(OSError):
-                pipe.close()  # the lifeline
+                pipe.close()  # the watchdog pipe
         if self.pid and self.ended:
             watchdog.end_group(self.pid)
         elif self.pid:
@@ -246,13 +248,13 @@ class RankHandle:
 
 def memory_for_results() -> int:
     """Bytes that are free, less what ranks have yet to send of results that are on their way."""
-    to_come = sum(handle.decoder.missing for handle in list(RECEIVING))
-    return max(0, limits.free_memory() - to_come)
+    pending = sum(handle.decoder.missing for handle in list(RECEIVING))
+    return max(0, limits.free_memory() - pending)
 
 
 def program_in(pid: int) -> str:
     """The command line in a rank's process if another program has replaced the rank; else ""."""
-    server, end = fork_server.server_pid(), time.monotonic() + EXEC
+    server, end = fork_server.server_pid(), time.monotonic() + EXEC_GRACE_S
     if server is None:
         return ""
     with contextlib.suppress(psutil.Error):

@@ -29,11 +29,11 @@ import torch.distributed as dist
 
 from manyranks.diagnostics import exceptions, flight_recorder, user_code
 from manyranks.diagnostics.evidence import Frame, State
-from manyranks.diagnostics.handled_errors import error_handled_by, thread_error_of
+from manyranks.diagnostics.handled_errors import current_error, thread_error_of
 from manyranks.errors import MissingMainGuard
 from manyranks.launcher import framing, serialization, workarounds
 from manyranks.launcher.rendezvous import LaunchRendezvous
-from manyranks.launcher.watchdog import die_with_the_kernel
+from manyranks.launcher.watchdog import exit_with_kernel
 from manyranks.network.emulation import emulate_if_configured
 
 STACKS_SIGNAL = getattr(signal, "SIGUSR1", None)
@@ -49,23 +49,23 @@ class RankConfig:
     environment: dict[str, str] = field(default_factory=dict)
     folder: str = "."
     main: dict[str, str] = field(default_factory=dict)  # where multiprocessing finds `__main__`
-    of_workers: frozenset[str] = frozenset()  # for `user_code`
+    worker_folders: frozenset[str] = frozenset()  # for `user_code`
 
 
 def main(
-    orders: RankConfig,
+    config: RankConfig,
     report: Connection,
-    lifeline: Connection,
+    watchdog_pipe: Connection,
     output: Connection,
     stacks: Connection,
 ) -> None:
     """Run the worker and report its outcome; the process ends here.
 
     `report` works both ways: phases and the result go to the kernel, questions come from it.
-    `lifeline` is never written to: it closes when the kernel ends. `output` takes stdout and
+    `watchdog_pipe` is never written to: it closes when the kernel ends. `output` takes stdout and
     stderr; `stacks` takes the Python stacks at a crash or on request.
     """
-    die_with_the_kernel(lifeline)
+    exit_with_kernel(watchdog_pipe)
     for pipe in (report, stacks):  # exec closes both, which shows the kernel that it happened
         os.set_inheritable(pipe.fileno(), False)
     redirect_output(output)
@@ -76,44 +76,47 @@ def main(
     reporter.send(phase=State.IMPORTING, main_thread=threading.get_ident())
     threading.Thread(target=answer_questions, args=(report, reporter), daemon=True).start()
     report_thread_errors(reporter)
-    rendezvous = LaunchRendezvous(orders.environment)
-    left: list[Frame] = []
-    kept = None  # the error, and so what its frames hold: freeing it may run code that waits
+    rendezvous = LaunchRendezvous(config.environment)
+    exit_frames: list[Frame] = []
+    # The error stays, and so what its frames hold: freeing it may run code that waits.
+    worker_error = None
     try:
-        set_up_process(orders, rendezvous)
-        call = serialization.unpack(orders.call)
+        set_up_process(config, rendezvous)
+        call = serialization.unpack(config.call)
         sys.argv = [call.file or "worker"]  # argparse must not see the kernel's arguments
         if call.file:
             sys.path.append(os.path.dirname(call.file))  # as a script finds its own folder there
         reporter.enter(State.WORKING)
-        value = work(call, left)
+        value = call_worker(call, exit_frames)
         reporter.enter(State.RETURNING)
         ending, body, error = State.RETURNED, serialization.pack_result(value), {}
     except BaseException as problem:
-        ending, body, error, kept = State.FAILED, [], exceptions.as_data(problem), problem
+        ending, body, error, worker_error = State.FAILED, [], exceptions.as_data(problem), problem
     if os.getpid() != reporter.pid:
         os._exit(0)  # a child that the worker forked, which returned from it too
-    tell = partial(reporter.tell, body, rendezvous, ending=ending, error=error, left=left)
-    if kept:
-        tell()  # what runs at the end may hang, crash or exit
+    send_outcome = partial(
+        reporter.send_outcome, body, rendezvous, ending=ending, error=error, exit_frames=exit_frames
+    )
+    if worker_error:
+        send_outcome()  # what runs at the end may hang, crash or exit
     reporter.enter(State.LEAVING)
     atexit._run_exitfuncs()  # only the worker's own (see adopt), as ranks under torchrun do
-    if not kept:
-        tell()
+    if not worker_error:
+        send_outcome()
         reporter.may_exit.wait()  # others may still be connecting to this rank
-    leave()
+    exit_process()
 
 
-def work(call: Any, left: list[Frame]) -> Any:
+def call_worker(call: Any, exit_frames: list[Frame]) -> Any:
     """Call the worker; `sys.exit(0)` is a return of None, as it is under torchrun.
 
-    `left` then gets the frames from which it left, innermost first.
+    `exit_frames` then gets the frames from which it left, innermost first.
     """
     try:
         return call.run()
-    except SystemExit as leaving:
-        if leaving.code in (None, 0):
-            left += exceptions.frames(leaving)
+    except SystemExit as sys_exit:
+        if sys_exit.code in (None, 0):
+            exit_frames += exceptions.frames(sys_exit)
             return None
         raise
 
@@ -130,7 +133,7 @@ class Reporter:
         if os.getpid() == self.pid:
             self.send(phase=phase)
 
-    def tell(self, body: Sequence, rendezvous: LaunchRendezvous, **how: Any) -> None:
+    def send_outcome(self, body: Sequence, rendezvous: LaunchRendezvous, **how: Any) -> None:
         """Send the outcome; all that the worker printed goes before it."""
         flush_streams()
         joined = rendezvous.joined or dist.is_initialized()
@@ -138,7 +141,7 @@ class Reporter:
         self.send(body, time=time.monotonic(), record=record, joined=joined, **how)
 
     def send(self, body: Sequence[memoryview] = (), **head: Any) -> None:
-        """Send a message; if the kernel has gone, the lifeline ends this process."""
+        """Send a message; if the kernel has gone, the watchdog pipe ends this process."""
         with self.lock, contextlib.suppress(OSError):
             framing.send(self.report, pickle.dumps(head), body)
 
@@ -154,21 +157,23 @@ def answer_questions(report: Connection, reporter: Reporter) -> None:
                     reporter.may_exit.set()
                     continue
                 stack = flight_recorder.stack(sys._current_frames().get(main_thread))
-                handled = error_handled_by(main_thread)
-                reporter.send(record=flight_recorder.read(), stack=stack, handled=handled)
+                handled_error = current_error(main_thread)
+                reporter.send(
+                    record=flight_recorder.read(), stack=stack, handled_error=handled_error
+                )
 
 
 def report_thread_errors(reporter: Reporter) -> None:
     """Tell the kernel of each error that ends a thread: the main thread may wait for it in vain."""
     before = threading.excepthook
 
-    def tell(thread: threading.ExceptHookArgs) -> None:
+    def report(thread: threading.ExceptHookArgs) -> None:
         before(thread)
         error = thread_error_of(thread.exc_value)
         if error and os.getpid() == reporter.pid:
             reporter.send(thread_error=error)
 
-    threading.excepthook = tell
+    threading.excepthook = report
 
 
 def redirect_output(output: Connection) -> None:
@@ -199,19 +204,19 @@ def flush_streams() -> None:
                 stream.flush()
 
 
-def set_up_process(orders: RankConfig, rendezvous: LaunchRendezvous) -> None:
+def set_up_process(config: RankConfig, rendezvous: LaunchRendezvous) -> None:
     """Give this process what a fresh one has under torchrun: environment, seeds, threads."""
     os.environ.clear()
-    os.environ.update(orders.environment)
-    os.chdir(orders.folder)
-    user_code.WORKER_FOLDERS.update(orders.of_workers)
-    user_code.set_base_folder(orders.folder)
-    if orders.folder not in sys.path:
-        sys.path.insert(0, orders.folder)
+    os.environ.update(config.environment)
+    os.chdir(config.folder)
+    user_code.WORKER_FOLDERS.update(config.worker_folders)
+    user_code.set_base_folder(config.folder)
+    if config.folder not in sys.path:
+        sys.path.insert(0, config.folder)
     random.seed()  # forked ranks share all three states, separate processes do not
     numpy.random.seed()
     torch.seed()
-    torch.set_num_threads(orders.threads)
+    torch.set_num_threads(config.threads)
     dist.set_debug_level_from_env()  # torch reads these two variables only when it is imported
     if "TORCH_LOGS" in os.environ:
         torch._logging._init_logs()
@@ -223,11 +228,11 @@ def set_up_process(orders: RankConfig, rendezvous: LaunchRendezvous) -> None:
     workarounds.forbid_nested_spawn()
     workarounds.hide_agent_store_from_children()
     emulate_if_configured()
-    if orders.main:
-        run_main_again(orders.main)
+    if config.main:
+        rerun_main(config.main)
 
 
-def run_main_again(where: dict[str, str]) -> None:
+def rerun_main(where: dict[str, str]) -> None:
     """Run the script that launched this rank as "__mp_main__", because the worker is in it."""
     global importing_main
     importing_main = True
@@ -256,7 +261,7 @@ def compile_sources_afresh() -> None:
     loader.path_stats = path_stats
 
 
-def leave() -> None:
+def exit_process() -> None:
     """End this process without the interpreter's shutdown.
 
     During shutdown gloo can abort: "terminate called without an active exception" (torch 2.13).

@@ -15,18 +15,18 @@ import torch.distributed as dist
 from manyranks.launcher.workarounds import no_name_lookups
 
 LOOPBACK = "127.0.0.1"
-HERE = {"localhost", LOOPBACK, "::1", "0.0.0.0", "::"}
+LOCAL_HOSTS = {"localhost", LOOPBACK, "::1", "0.0.0.0", "::"}
 
 NOT_THIS_RANK = (
     "{given} contradicts the launch: this process is rank {rank} of {world_size}. Leave rank and "
     "world_size out of init_process_group, or take them from the environment: "
     'int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]).'
 )
-ELSEWHERE = (
+OTHER_MACHINE = (
     "The ranks would meet at {host}:{port}, on another machine, but launch starts all ranks on "
     "this one. Leave out init_method, and leave MASTER_ADDR and MASTER_PORT as they are."
 )
-ANSWERED = (
+OWN_STORE = (
     "The ranks meet at the launch's own store, not at {host}:{port}: no two programs can collide "
     "there."
 )
@@ -67,8 +67,8 @@ class LaunchRendezvous:
         self.host, self.port = environment["MASTER_ADDR"], int(environment["MASTER_PORT"])
         self.pid = os.getpid()
         self.groups = 0  # of all ranks, for which this rank has asked for the store
-        self.called = False  # whether the worker has called `init_process_group`
-        self.said = False
+        self.has_called_init = False  # whether the worker has called `init_process_group`
+        self.has_printed = False
 
     def install(self) -> None:
         """Make `init_process_group` of this process ask here first, from now on."""
@@ -88,7 +88,7 @@ class LaunchRendezvous:
         @functools.wraps(make_group)
         def init_process_group(*args: Any, **kwargs: Any) -> Any:
             if os.getpid() == self.pid:
-                self.called = True
+                self.has_called_init = True
                 self.check(signature.bind_partial(*args, **kwargs).arguments)
             return make_group(*args, **kwargs)
 
@@ -98,15 +98,15 @@ class LaunchRendezvous:
     @property
     def joined(self) -> bool:
         """Whether this rank has ever joined a group, or begun to."""
-        return self.called or self.groups > 0
+        return self.has_called_init or self.groups > 0
 
-    def check(self, given: dict[str, Any]) -> None:
+    def check(self, arguments: dict[str, Any]) -> None:
         """Raise ValueError for arguments with which ranks never meet; `store` checks env and tcp.
 
         With a file or a store of its own, a worker may make a smaller world than the launch.
         """
-        rank, world_size = given.get("rank", -1), given.get("world_size", -1)
-        method, store = given.get("init_method"), given.get("store")
+        rank, world_size = arguments.get("rank", -1), arguments.get("world_size", -1)
+        method, store = arguments.get("init_method"), arguments.get("store")
         if isinstance(store, dist.HashStore) and world_size > 1:
             raise ValueError("A HashStore lives in one process: no other rank can see it.")
         if isinstance(method, str) and method.startswith("file://"):
@@ -120,8 +120,9 @@ class LaunchRendezvous:
 
     def contradiction(self, rank: int, world_size: int) -> str:
         """What is wrong with these numbers, and what to do."""
-        wrong = [f"rank={rank}"] * (rank != self.rank)
-        wrong += [f"world_size={world_size}"] * (world_size != self.world_size)
+        wrong = [f"rank={rank}"] if rank != self.rank else []
+        if world_size != self.world_size:
+            wrong.append(f"world_size={world_size}")
         return NOT_THIS_RANK.format(
             given=" and ".join(wrong), rank=self.rank, world_size=self.world_size
         )
@@ -134,10 +135,10 @@ class LaunchRendezvous:
             raise ValueError(self.contradiction(rank, world_size))
         if (host, port) != (self.host, self.port):
             if not is_this_machine(host):
-                raise ValueError(ELSEWHERE.format(host=host, port=port))
-            if self.rank == 0 and not self.said:
-                self.said = True
-                print(ANSWERED.format(host=host, port=port))
+                raise ValueError(OTHER_MACHINE.format(host=host, port=port))
+            if self.rank == 0 and not self.has_printed:
+                self.has_printed = True
+                print(OWN_STORE.format(host=host, port=port))
         with no_name_lookups():
             store = dist.TCPStore(self.host, self.port, world_size, False, timeout)
         self.groups += 1
@@ -152,6 +153,6 @@ def free_port() -> int:
 
 def is_this_machine(host: str) -> bool:
     """True for loopback and for this machine's name and addresses; never asks a name server."""
-    if host in HERE or host.startswith("127.") or host == socket.gethostname():
+    if host in LOCAL_HOSTS or host.startswith("127.") or host == socket.gethostname():
         return True
     return any(a.address == host for card in psutil.net_if_addrs().values() for a in card)

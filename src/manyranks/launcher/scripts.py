@@ -26,7 +26,9 @@ RANKS_NAMES = (
     *("world_size", "nranks", "n_ranks", "num_ranks", "rank"),
 )
 RUN_MODULES = {"torch.distributed.run", "torch.distributed.launch"}
-HOW_MANY = re.compile(r"(?:-np?|--ntasks|--num[-_]processes|--nproc[-_]per[-_]node)[ =](\d+)")
+RANK_COUNT_OPTION = re.compile(
+    r"(?:-np?|--ntasks|--num[-_]processes|--nproc[-_]per[-_]node)[ =](\d+)"
+)
 
 
 @dataclass(frozen=True)
@@ -48,18 +50,18 @@ class Script:
     def __call__(self, *words: str) -> None:
         """In a rank: run the file as `__main__`."""
         sys.argv = [self.path, *words]
-        keep_lines(self.path, self.text)
+        cache_lines(self.path, self.text)
         main = new_main(self.path)
         if self.module:
             main.__spec__ = spec = importlib.util.find_spec(self.module)  # imports its packages
             main.__package__ = spec.parent if spec else None
         else:
             sys.path.insert(0, os.path.dirname(self.path))
-        with exit_ends_the_worker():
+        with contain_os_exit():
             exec(compile(self.source, self.path, "exec", dont_inherit=True), main.__dict__)
 
 
-def keep_lines(path: str, text: str) -> None:
+def cache_lines(path: str, text: str) -> None:
     """Make errors of this process show these lines for `path`, whatever the file holds later."""
     # Without a modification time, linecache does not read the file again.
     linecache.cache[path] = (len(text), None, text.splitlines(keepends=True), path)
@@ -77,43 +79,43 @@ def new_main(path: str) -> ModuleType:
 
 
 @contextlib.contextmanager
-def exit_ends_the_worker() -> Iterator[None]:
+def contain_os_exit() -> Iterator[None]:
     """In a rank: make os._exit end the script, not the process; scripts avoid crashes with it."""
-    rank, leave = os.getpid(), os._exit
+    rank, exit_process = os.getpid(), os._exit
 
-    def leave_the_script(status: int) -> NoReturn:
+    def exit_script(status: int) -> NoReturn:
         if os.getpid() != rank or threading.current_thread() is not threading.main_thread():
-            leave(status)
+            exit_process(status)
         raise SystemExit(status)
 
-    os._exit = leave_the_script
+    os._exit = exit_script
     try:
         yield
     finally:
-        os._exit = leave
+        os._exit = exit_process
 
 
-def script_of(
-    named: str | os.PathLike, words: Sequence[Any], kwargs: dict[str, Any], ranks: int
+def resolve_script(
+    target: str | os.PathLike, words: Sequence[Any], kwargs: dict[str, Any], ranks: int
 ) -> tuple[Script, tuple[str, ...]]:
     """The script that `launch` was asked for, and its command line.
 
     Raises LaunchRefused, with the right call if one can be told.
     """
     module = ""
-    if named == "-m" and words:
+    if target == "-m" and words:
         module, *words = words
         path = _file_of_module(str(module))
     else:
-        path = Path(named).expanduser()
-        _refuse_if_missing(path, os.fspath(named), words, ranks)
+        path = Path(target).expanduser()
+        _refuse_if_missing(path, os.fspath(target), words, ranks)
     if path.suffix == ".ipynb":
         raise LaunchRefused(f"{path} is a notebook: ranks run functions and Python scripts.")
     if kwargs:
-        raise LaunchRefused(_about_keyword(named, *next(iter(kwargs.items()))))
+        raise LaunchRefused(_explain_keyword(target, *next(iter(kwargs.items()))))
     for word in words:
         if isinstance(word, list | tuple):
-            raise LaunchRefused(f"{word!r}: give each word of its own: {as_call(named, word)}.")
+            raise LaunchRefused(f"{word!r}: give each word of its own: {as_call(target, word)}.")
         if not isinstance(word, str | int | float | os.PathLike) or isinstance(word, bool):
             raise LaunchRefused(f"{word!r}: a script's arguments must be strings or numbers.")
     script = Script(str(path.absolute()), path.read_bytes(), module)
@@ -123,24 +125,26 @@ def script_of(
         line, problem = getattr(error, "lineno", None), getattr(error, "msg", None) or error
         where = f", line {line}" if line else ""
         raise LaunchRefused(f"{path}{where} is not valid Python: {problem}.") from None
-    keep_lines(script.path, script.text)
+    cache_lines(script.path, script.text)
     return script, tuple(map(str, words))
 
 
-def _about_keyword(named: str | os.PathLike, name: str, value: Any) -> str:
+def _explain_keyword(target: str | os.PathLike, name: str, value: Any) -> str:
     """Why a script cannot get `name=value`, and what was probably meant."""
     if name in ("args", "argv") and isinstance(value, list | tuple | str):
         words = shlex.split(value) if isinstance(value, str) else value
-        return f"{name}={value!r}: give each word of its own: {as_call(named, words)}."
+        return f"{name}={value!r}: give each word of its own: {as_call(target, words)}."
     option = f'"--{name.replace("_", "-")}", "{value}"'
-    if meant := ranks_meant(name, value):
-        return f"{name}={value!r}:{meant} (An option of the script is given as {option}.)"
+    if hint := ranks_hint(name, value):
+        return f"{name}={value!r}:{hint} (An option of the script is given as {option}.)"
     return f"{name}={value!r}: a script takes command-line arguments, such as {option}."
 
 
-def ranks_meant(name: str, value: Any) -> str:
+def ranks_hint(name: str, value: Any) -> str:
     """A sentence about an argument that names the number of ranks as torchrun and others do."""
-    return f" launch takes the number of ranks as ranks={value!r}." * (name in RANKS_NAMES)
+    if name not in RANKS_NAMES:
+        return ""
+    return f" launch takes the number of ranks as ranks={value!r}."
 
 
 # What is no file
@@ -154,18 +158,18 @@ def _refuse_if_missing(path: Path, text: str, words: Sequence[Any], ranks: int) 
         raise LaunchRefused(f"{path} is a folder: give the path of a script in it.{inside}")
     if path.is_file():
         return
-    meant = _meant(" ".join([text, *map(str, words)]), ranks)
-    hint = f" Write {meant}." if meant else _nearest(path)
+    call = _suggest_call(" ".join([text, *map(str, words)]), ranks)
+    hint = f" Write {call}." if call else _suggest_file(path)
     raise LaunchRefused(f"There is no script {path} (seen from {Path.cwd()}).{hint}")
 
 
 def as_call(script: str | os.PathLike, words: Sequence[Any], ranks: int | None = None) -> str:
     """A call of `launch`, as Python writes it."""
-    given = [json.dumps(str(word), ensure_ascii=False) for word in (script, *words)]
-    return f"launch({', '.join(given + ([] if ranks is None else [f'ranks={ranks}']))})"
+    arguments = [json.dumps(str(word), ensure_ascii=False) for word in (script, *words)]
+    return f"launch({', '.join(arguments + ([] if ranks is None else [f'ranks={ranks}']))})"
 
 
-def _meant(text: str, ranks: int) -> str:
+def _suggest_call(text: str, ranks: int) -> str:
     """The call that a command line, or a name without its end, stands for; "" if unknown.
 
     What stands before the script starts it: torchrun, srun, mpirun, python, a variable.
@@ -179,7 +183,7 @@ def _meant(text: str, ranks: int) -> str:
     for place, word in enumerate(words):
         names_module = word == "-m" and not {*words[place + 1 :][:1]} <= RUN_MODULES
         if names_module or (word.endswith(".py") and Path(word).is_file()):
-            counts = HOW_MANY.findall(" ".join(words[:place]))
+            counts = RANK_COUNT_OPTION.findall(" ".join(words[:place]))
             return as_call(word, words[place + 1 :], int(counts[-1]) if counts else ranks)
     with contextlib.suppress(LaunchRefused):
         if all(map(str.isidentifier, text.split("."))) and _file_of_module(text):
@@ -187,7 +191,7 @@ def _meant(text: str, ranks: int) -> str:
     return ""
 
 
-def _nearest(path: Path) -> str:
+def _suggest_file(path: Path) -> str:
     """A file of a similar name in the same folder."""
     with contextlib.suppress(OSError):
         names = [file.name for file in path.parent.iterdir() if file.suffix == ".py"]

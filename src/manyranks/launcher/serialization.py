@@ -21,20 +21,20 @@ from torch.storage import TypedStorage, UntypedStorage
 from manyranks.errors import LaunchRefused, TooLargeToSend, Unsendable
 from manyranks.launcher.calls import Call, RankPlaceholder
 
-CELL = (
+DEFINED_IN_CELL = (
     "{what} `{name}` was defined in a notebook cell. A rank is a new process: it can import files, "
     "but it knows nothing of this notebook's cells.\n"
     "Put it into a file (`%%writefile my_worker.py`, then `from my_worker import {name}`), "
     "or write its lines into a `%%ranks` cell."
 )
-TYPED_IN = (
+DEFINED_AT_PROMPT = (
     "{what} `{name}` was defined at a prompt, or in a script that is not a file. A rank is a new "
     "process: it can import files, but nothing from this session.\n"
     "Put it into a file, `my_worker.py`, and write `from my_worker import {name}` here."
 )
 SHORT = reprlib.Repr()  # never goes through all of a long list
 SHORT.maxother = 60
-OUT_OF_BAND = 1 << 16  # bytes of memory from which a part of its own beats a copy
+OUT_OF_BAND_BYTES = 1 << 16  # bytes of memory from which a part of its own beats a copy
 
 
 class Packer(pickle.Pickler):
@@ -101,10 +101,10 @@ def is_stale(function: types.FunctionType) -> bool:
 def import_by_name(module: str, name: str, **default):
     """The object called `name` in `module`, imported if need be."""
     try:
-        found = importlib.import_module(module)
+        value = importlib.import_module(module)
         for part in name.split("."):
-            found = getattr(found, part)
-        return found
+            value = getattr(value, part)
+        return value
     except (ImportError, AttributeError):
         if default:
             return default["missing"]
@@ -129,7 +129,7 @@ def refuse_if_unreachable(obj: types.FunctionType | type) -> None:
     if obj.__module__ == "__main__" and not main_is_a_script():
         ipython = sys.modules.get("IPython")  # a Jupyter kernel has imported it
         in_a_notebook = hasattr(ipython and ipython.get_ipython(), "kernel")
-        words = CELL if in_a_notebook else TYPED_IN
+        words = DEFINED_IN_CELL if in_a_notebook else DEFINED_AT_PROMPT
         raise Unsendable(words.format(what=what, name=obj.__qualname__))
 
 
@@ -155,13 +155,13 @@ def pack_result(result: Any) -> list[memoryview]:
     buffers: list[pickle.PickleBuffer] = []
 
     def in_band(buffer: pickle.PickleBuffer) -> bool:
-        large = buffer.raw().nbytes >= OUT_OF_BAND
+        large = buffer.raw().nbytes >= OUT_OF_BAND_BYTES
         if large:
             buffers.append(buffer)
         return not large
 
-    pickled, _ = _pack(result, in_band)
-    return [pickled.getbuffer(), *(buffer.raw() for buffer in buffers)]
+    stream, _ = _pack(result, in_band)
+    return [stream.getbuffer(), *(buffer.raw() for buffer in buffers)]
 
 
 def _pack(obj: Any, in_band: Callable | None = None) -> tuple[io.BytesIO, set[str]]:
@@ -202,8 +202,8 @@ def pack_call(call: Call) -> tuple[bytes, bool]:
         data, modules = _pack(call)
     except Unsendable:
         parts = {"The worker": call.worker}
-        given = [value for value in call.args if not isinstance(value, RankPlaceholder)]
-        parts |= {f"Argument {n}": value for n, value in enumerate(given, start=1)}
+        arguments = [value for value in call.args if not isinstance(value, RankPlaceholder)]
+        parts |= {f"Argument {n}": value for n, value in enumerate(arguments, start=1)}
         parts |= {f"Argument `{name}`": value for name, value in call.kwargs.items()}
         for name, value in parts.items():
             try:

@@ -18,7 +18,7 @@ from pathlib import Path
 import psutil
 
 PR_SET_CHILD_SUBREAPER = 36  # linux/prctl.h
-POLL_INTERVAL_S = 0.5  # seconds between two looks at whether the kernel is still there
+POLL_INTERVAL_S = 0.5  # between two looks at whether the kernel is still there
 
 
 def watch(kernel: int) -> None:
@@ -58,8 +58,8 @@ def watch(kernel: int) -> None:
 def end_children(server: int, patience: float = 1.0) -> None:
     """Kill the children of `server`, and theirs as it adopts them, until none is left."""
     end = time.monotonic() + patience
-    while (left := children(server)) and time.monotonic() < end:
-        for pid in left:
+    while (orphans := children(server)) and time.monotonic() < end:
+        for pid in orphans:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         with contextlib.suppress(ChildProcessError):

@@ -12,26 +12,28 @@ import psutil
 F_SETSIG = 10  # linux/fcntl.h; Python's fcntl does not name it
 
 
-def die_with_the_kernel(lifeline: Connection) -> None:
-    """End this rank and all that it started when the kernel closes `lifeline` or dies."""
+def exit_with_kernel(watchdog_pipe: Connection) -> None:
+    """End this rank and all that it started when the kernel closes `watchdog_pipe` or dies."""
     if hasattr(os, "setpgid"):
         os.setpgid(0, 0)  # to be killed as a whole; and Ctrl-C then reaches the kernel only
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})  # blocked in the fork server
         signal.signal(signal.SIGALRM, signal.SIG_DFL)  # `subreaper` uses it in the fork server
-    threading.Thread(target=_wait_for_the_end, args=(lifeline,), daemon=True).start()
+    threading.Thread(target=_wait_for_kernel_exit, args=(watchdog_pipe,), daemon=True).start()
     if sys.platform == "linux":
         # Compiled code that holds the GIL would block that thread, so let the system send a signal.
         import fcntl
 
-        fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpid())
-        fcntl.fcntl(lifeline, F_SETSIG, signal.SIGKILL)
-        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+        fcntl.fcntl(watchdog_pipe, fcntl.F_SETOWN, -os.getpid())
+        fcntl.fcntl(watchdog_pipe, F_SETSIG, signal.SIGKILL)
+        fcntl.fcntl(
+            watchdog_pipe, fcntl.F_SETFL, fcntl.fcntl(watchdog_pipe, fcntl.F_GETFL) | os.O_ASYNC
+        )
 
 
-def _wait_for_the_end(lifeline: Connection) -> None:
+def _wait_for_kernel_exit(watchdog_pipe: Connection) -> None:
     with contextlib.suppress(EOFError, OSError):
-        lifeline.recv_bytes()
+        watchdog_pipe.recv_bytes()
     end_rank(os.getpid())
 
 

@@ -19,9 +19,11 @@ import torch.multiprocessing
 from manyranks.diagnostics import user_code
 from manyranks.launcher.calls import takes_rank_first
 
-KEPT: list[dist.ProcessGroup] = []
-AGENT = "TORCHELASTIC_USE_AGENT_STORE"
-NAMELESS = b"The hostname of the client socket cannot be retrieved"  # a line of TCPStore's log
+GROUPS: list[dist.ProcessGroup] = []
+AGENT_STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
+LOOKUP_WARNING = (
+    b"The hostname of the client socket cannot be retrieved"  # a line of TCPStore's log
+)
 LAUNCH_IT = (
     "Launch {name} itself, from its file: launch fills in its rank and world size. Or launch the "
     "script with ranks=1: a single rank may start the others."
@@ -34,7 +36,7 @@ CALL_IT_ONCE = (
 NO_PROCESS = (
     "mp.spawn is asked for 0 processes, so {name} does not run. Is that number the number of GPUs?"
 )
-RESOLVER = threading.Lock()  # the environment and descriptor 2 belong to the whole process
+RESOLVER_LOCK = threading.Lock()  # the environment and descriptor 2 belong to the whole process
 
 
 def keep_groups_of_ddp() -> None:
@@ -50,7 +52,7 @@ def keep_groups_of_ddp() -> None:
     @functools.wraps(make, updated=())
     def make_and_keep(*args: Any, **kwargs: Any) -> dist.Reducer:
         groups = [a for a in (*args, *kwargs.values()) if isinstance(a, dist.ProcessGroup)]
-        KEPT.extend(group for group in groups if group not in KEPT)
+        GROUPS.extend(group for group in groups if group not in GROUPS)
         return make(*args, **kwargs)
 
     dist.Reducer = make_and_keep
@@ -64,39 +66,39 @@ def no_name_lookups() -> Iterator[None]:
     (torch 2.13). That takes 5 to 10 s in every rank if the network is slow or gone. Does nothing
     on systems other than Linux.
     """
-    read_options = (
+    reload_resolver = (
         getattr(ctypes.CDLL(None), "__res_init", None) if sys.platform == "linux" else None
     )
-    if read_options is None:
+    if reload_resolver is None:
         yield
         return
-    with RESOLVER:
+    with RESOLVER_LOCK:
         before = os.environ.get("RES_OPTIONS")
         os.environ["RES_OPTIONS"] = "attempts:0"
-        read_options()
+        reload_resolver()
         try:
-            with stderr_without(NAMELESS):
+            with stderr_without(LOOKUP_WARNING):
                 yield
         finally:
             del os.environ["RES_OPTIONS"]
             if before is not None:
                 os.environ["RES_OPTIONS"] = before
-            read_options()
+            reload_resolver()
 
 
 @contextlib.contextmanager
 def stderr_without(words: bytes) -> Iterator[None]:
     """Hold back descriptor 2; afterwards pass on all lines except those that contain `words`."""
-    with tempfile.TemporaryFile() as held:
-        kept = os.dup(2)
-        os.dup2(held.fileno(), 2)
+    with tempfile.TemporaryFile() as buffer:
+        stderr_copy = os.dup(2)
+        os.dup2(buffer.fileno(), 2)
         try:
             yield
         finally:
-            os.dup2(kept, 2)
-            os.close(kept)
-            held.seek(0)
-            for line in held:
+            os.dup2(stderr_copy, 2)
+            os.close(stderr_copy)
+            buffer.seek(0)
+            for line in buffer:
                 if words not in line:
                     os.write(2, line)
 
@@ -117,18 +119,20 @@ def forbid_nested_spawn() -> None:
         own = not getattr(function, "__module__", "").startswith("torch.")
         if others and own and takes_rank_first(function):
             main_file = getattr(sys.modules["__main__"], "__file__", None) or ""
-            mend = call_it if user_code.is_cell(main_file) else LAUNCH_IT
+            fix = call_it if user_code.is_cell(main_file) else LAUNCH_IT
             raise RuntimeError(
                 f"The ranks have been started already, and here a rank starts {function.__name__} "
-                f"as further ranks.\n{mend.format(name=function.__name__)}"
+                f"as further ranks.\n{fix.format(name=function.__name__)}"
             )
 
     @functools.wraps(spawn)
-    def spawn_no_ranks(fn: Any, args: tuple = (), nprocs: int = 1, *more: Any, **named: Any) -> Any:
+    def spawn_no_ranks(
+        fn: Any, args: tuple = (), nprocs: int = 1, *more: Any, **options: Any
+    ) -> Any:
         refuse(fn, CALL_IT)
         if nprocs == 0:
             print(NO_PROCESS.format(name=getattr(fn, "__name__", "its function")))
-        return spawn(fn, args, nprocs, *more, **named)
+        return spawn(fn, args, nprocs, *more, **options)
 
     @functools.wraps(start)
     def start_no_rank(self: BaseProcess) -> None:
@@ -152,15 +156,15 @@ def hide_agent_store_from_children() -> None:
     start = processes.start
 
     @functools.wraps(start)
-    def start_as_a_process_of_its_own(self: BaseProcess) -> None:
-        agent = os.environ.pop(AGENT, None)
+    def start_without_agent_store(self: BaseProcess) -> None:
+        agent = os.environ.pop(AGENT_STORE_VARIABLE, None)
         try:
             start(self)
         finally:
             if agent is not None:
-                os.environ[AGENT] = agent
+                os.environ[AGENT_STORE_VARIABLE] = agent
 
-    processes.start = start_as_a_process_of_its_own
+    processes.start = start_without_agent_store
 
 
 class WithoutMain(str):
@@ -170,7 +174,7 @@ class WithoutMain(str):
     """
 
 
-def leave_main_alone() -> None:
+def respect_without_main() -> None:
     """Make multiprocessing respect `WithoutMain`; by default every process runs `__main__` again.
 
     A script that launches a worker from a module would otherwise need
@@ -183,7 +187,9 @@ def leave_main_alone() -> None:
     @functools.wraps(prepare)
     def prepare_without_main(name: str) -> dict[str, Any]:
         data = prepare(name)
-        kept = {key: value for key, value in data.items() if not key.startswith("init_main_from")}
-        return kept if isinstance(name, WithoutMain) else data
+        without_main = {
+            key: value for key, value in data.items() if not key.startswith("init_main_from")
+        }
+        return without_main if isinstance(name, WithoutMain) else data
 
     multiprocessing.spawn.get_preparation_data = prepare_without_main

@@ -110,21 +110,20 @@ def test_with_one_rank_the_full_state_dict_is_the_models_own_memory(ranks, share
 
 
 def test_set_model_state_dict_writes_into_the_dict_that_it_gets():
-    assert launch(sharded_states.kinds_left_in_the_dict, ranks=2) == [["DTensor"], []]
+    assert launch(sharded_states.types_in_dict_after_load, ranks=2) == [["DTensor"], []]
 
 
 def test_a_plain_model_refuses_shards():
     assert (
-        "mixed torch.Tensor and DTensor"
-        in launch(sharded_states.loaded_into_a_plain_model, ranks=2)[0]
+        "mixed torch.Tensor and DTensor" in launch(sharded_states.load_into_plain_model, ranks=2)[0]
     )
 
 
 def test_fewer_ranks_leave_the_files_of_others_behind(tmp_path):
     """The metadata does not name them."""
     folder = tmp_path / "shards"
-    launch(sharded_states.saved_shards, folder, ranks=3)
-    launch(sharded_states.saved_shards, folder, ranks=2)
+    launch(sharded_states.save_shards, folder, ranks=3)
+    launch(sharded_states.save_shards, folder, ranks=2)
     assert len(sharded.files(folder)) == 1 + 3
     places = FileSystemReader(folder).read_metadata().storage_data.values()
     assert {place.relative_path for place in places} == {"__0_0.distcp", "__1_0.distcp"}
@@ -138,7 +137,7 @@ def test_the_metadata_is_written_last(checkpoints):
 
 def test_dcp_unpickles_what_it_reads(tmp_path):
     """The metadata, and each entry that is no tensor."""
-    assert launch(sharded_states.loaded_unsafely, tmp_path / "shards", ranks=2)[0] == {True, False}
+    assert launch(sharded_states.load_unsafely, tmp_path / "shards", ranks=2)[0] == {True, False}
     metadata = (tmp_path / "shards" / ".metadata").read_bytes()
     assert type(pickle.loads(metadata)).__name__ == "Metadata"
 

@@ -230,7 +230,7 @@ def test_accumulation_sends_a_quarter_and_the_picture_shows_each_all_reduce():
 
 def test_with_the_flag_set_late_the_first_micro_batch_is_the_one_that_is_sent():
     """The last digit is the mean of 1 and 2; the others stay on their ranks."""
-    assert launch(workers.flag_set_late, ranks=2) == [1111.5, 2221.5]
+    assert launch(workers.set_flag_late, ranks=2) == [1111.5, 2221.5]
 
 
 def test_trainings_that_leave_the_picture_are_cut_off():

@@ -23,7 +23,7 @@ from ddp_workbook.experiments.distributed_data_parallel.messages import (
     Message,
 )
 from ddp_workbook.judging.advice import for_failure
-from manyranks.diagnostics.report import how_it_ended
+from manyranks.diagnostics.report import exit_status_in_words
 from manyranks.errors import RankFailed
 from manyranks.recording.collectives import record_collectives, run_and_record
 from tests.workers import ddp_claims as workers
@@ -86,7 +86,7 @@ def test_a_bucket_leaves_with_its_last_gradient_and_before_later_ones(backward_p
 
 
 def test_a_hook_on_a_parameter_sees_the_gradient_before_it_is_averaged():
-    assert launch(workers.seen_by_a_hook, ranks=2) == [(0.0, 0.5), (1.0, 0.5)]
+    assert launch(workers.gradient_in_hook, ranks=2) == [(0.0, 0.5), (1.0, 0.5)]
 
 
 # What is sent, call by call
@@ -238,7 +238,7 @@ def test_a_list_of_limits_holds_from_the_first_step_on():
 
 @since("delay_all_reduce_named_params")
 def test_delayed_parameters_travel_apart():
-    wire = messages_of(workers.delayed)
+    wire = messages_of(workers.delay_last_weight)
     whole, apart = 4 * (4 * 8 + 8 + 8 * 2 + 2), 4 * 8 * 2
     assert list(wire.loc[wire["op"] == "all_reduce", "bytes"]) == [apart, whole - apart]
 
@@ -261,7 +261,7 @@ def test_batched_copies_are_one_a_bucket_and_change_no_gradient(defaults):
     ],
 )
 def test_what_a_cpu_refuses(kind, words):
-    assert words in launch(workers.refused, kind, ranks=1)[0]
+    assert words in launch(workers.constructor_error, kind, ranks=1)[0]
 
 
 # Buffers and unused parameters, in other orders of calls
@@ -288,7 +288,7 @@ def test_the_first_step_with_an_unused_part_sends_nothing():
 @pytest.mark.parametrize("code", [-signal.SIGABRT, -signal.SIGSEGV])
 def test_buckets_of_different_sizes_get_one_advice_however_gloo_dies_of_them(code):
     """Most often its reader of the socket aborts; on a busy machine it has crashed instead."""
-    failure = RankFailed("", rank=3, reason=how_it_ended(code), returncode=code)
+    failure = RankFailed("", rank=3, reason=exit_status_in_words(code), returncode=code)
     advice = for_failure(failure, bucketed_average.CHECK.errors, group=True)
     assert advice.startswith("Buckets of different sizes met in one all_reduce")
 

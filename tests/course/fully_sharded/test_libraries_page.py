@@ -136,7 +136,7 @@ def test_defaults_of_the_trainer_are_as_the_page_says():
 @with_libraries
 @pytest.mark.skipif(torch.cuda.is_available(), reason="the libraries find the GPUs")
 def test_without_a_word_about_the_cpu_each_rank_trains_alone():
-    assert launch(other_libraries.ranks_seen, ranks=2, timeout=LIMIT) == [[1, 1, 1]] * 2
+    assert launch(other_libraries.ranks_by_library, ranks=2, timeout=LIMIT) == [[1, 1, 1]] * 2
 
 
 @with_libraries
@@ -215,7 +215,7 @@ def test_a_mapped_file_takes_no_memory_of_its_own(tmp_path):
     """By the system's count: a rank gains its half of the model, not the whole."""
     pretrained.save(tmp_path, width=512, depth=4)
     size = sum(4 * p.numel() for p in DigitsTransformer(512, 4).parameters())
-    worker = other_libraries.memory_gained
+    worker = other_libraries.peak_memory_gain
     mapped = launch(worker, tmp_path, "each takes its rows", 512, 4, ranks=2, timeout=LIMIT)
     whole = launch(worker, tmp_path, "every rank reads", 512, 4, ranks=2, timeout=LIMIT)
     assert max(mapped) < 0.8 * size

@@ -6,7 +6,7 @@ from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.exercises.fully_sharded.memory_per_rank import CASES, DIGITS, KEYS, Measurement
 from manyranks.launcher.launch import launch
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
-from tests.workers.held_by_strategies import held_by
+from tests.workers.held_by_strategies import measure_cases
 
 RARELY = pytest.mark.release("bytes that 1, 3 and 6 ranks hold, measured again")
 SIZES = [
@@ -26,7 +26,7 @@ def test_the_recorded_bytes_are_those_that_ranks_hold(ranks):
     """With DDP, ZeroRedundancyOptimizer and fully_shard themselves; of each part the fullest."""
     cases = [case for case in CASES if case.ranks == ranks]
     asked = [(*case.model, case.strategy) for case in cases]
-    answers = launch(held_by, asked, ranks=ranks, timeout=120)
+    answers = launch(measure_cases, asked, ranks=ranks, timeout=120)
     for case, by_rank in zip(cases, zip(*answers, strict=True), strict=True):
         fullest = {key: max(one[key] for one in by_rank) for key in KEYS}
         assert fullest == record_bytes(case), (case.strategy, case.model)

@@ -32,7 +32,7 @@ def test_the_picture_of_the_losses_has_a_line_for_each_optimizer():
 @pytest.mark.parametrize("when", ["before", "after", "in between"])
 def test_a_part_can_be_frozen_at_any_time_through_the_model(when):
     """In a unit with nothing else, beside units that are trained."""
-    changed = launch(sharded_states.changed_when_frozen, when, ranks=2)[0]
+    changed = launch(sharded_states.names_changed_when_frozen, when, ranks=2)[0]
     assert len(changed) == 29 - 11
     assert not [name for name in changed if name.startswith("blocks.0.")]
 
@@ -50,27 +50,27 @@ def test_rank_0s_weights_reach_all_shards(ranks):
 
 @pytest.mark.parametrize("way", ["a part", "forward", "a method"])
 def test_a_call_past_a_unit_meets_a_dtensor(way):
-    assert MIXED in launch(sharded_states.called_past, way, ranks=2)[0]
+    assert MIXED in launch(sharded_states.bypass_forward, way, ranks=2)[0]
 
 
 @pytest.mark.parametrize("way", ["the unit", "a declared method"])
 def test_a_call_of_a_unit_gathers(way):
-    assert launch(sharded_states.called_past, way, ranks=2)[0] == ""
+    assert launch(sharded_states.bypass_forward, way, ranks=2)[0] == ""
 
 
 def test_a_block_that_runs_before_the_model_takes_itself_for_the_root():
-    whole, words = launch(sharded_states.block_called_first, ranks=2)[0]
+    whole, words = launch(sharded_states.call_block_first, ranks=2)[0]
     assert whole
     assert "running forward through the root module first" in words
 
 
 def test_a_tied_weight_belongs_in_one_unit():
     """In two it becomes two parameters, which the first forward refuses."""
-    count, words = launch(sharded_states.tied, "two", ranks=2)[0]
+    count, words = launch(sharded_states.run_tied_model, "two", ranks=2)[0]
     assert count == 29
     assert "shared with a parameter already managed" in words
-    alone, expected = launch(sharded_states.tied, "none", ranks=1)[0]
-    count, losses = launch(sharded_states.tied, "one", ranks=2)[0]
+    alone, expected = launch(sharded_states.run_tied_model, "none", ranks=1)[0]
+    count, losses = launch(sharded_states.run_tied_model, "one", ranks=2)[0]
     assert count == alone == 28
     assert losses == pytest.approx(expected, abs=5e-6)
 

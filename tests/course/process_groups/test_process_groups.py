@@ -151,15 +151,15 @@ def test_no_two_calls_of_add_get_the_same_number():
 
 
 def test_a_get_that_nobody_answers_ends_at_the_stores_limit():
-    (error, seconds), *_ = launch(workers.never_written, ranks=1)
+    (error, seconds), *_ = launch(workers.get_missing_key, ranks=1)
     assert "timeout" in error and 0.2 < seconds < 30
 
 
 def test_a_meeting_file_that_was_left_behind_holds_what_the_dead_wrote(tmp_path):
     """A job that meets in it fails, hangs, or gets through: all three were seen on torch 2.13."""
     place = (tmp_path / "meeting").as_uri()
-    assert launch(workers.found_in, place, ranks=2) == [False, False]
-    assert launch(workers.found_in, place, ranks=2) == [True, True]
+    assert launch(workers.is_in_store, place, ranks=2) == [False, False]
+    assert launch(workers.is_in_store, place, ranks=2) == [True, True]
 
 
 def test_two_ranks_with_one_number_never_meet(tmp_path):
@@ -198,7 +198,7 @@ def test_on_gloo_a_group_made_by_its_members_alone_works_at_first():
     ("worker", "ranks", "counts"),
     [
         (workers.in_another_order, 3, "2 calls by rank 2, 1 call by ranks 0 and 1"),
-        (workers.counted_apart, 4, "2 calls by ranks 0 and 3, 1 call by ranks 1 and 2"),
+        (workers.make_groups_unevenly, 4, "2 calls by ranks 0 and 3, 1 call by ranks 1 and 2"),
     ],
 )
 def test_groups_that_are_made_unlike_hang_and_the_report_counts_them(worker, ranks, counts, turn):
@@ -250,11 +250,11 @@ def test_a_rank_is_in_four_groups_of_a_mesh_of_three_dimensions():
 
 
 def test_names_of_a_slice_stand_in_the_order_of_the_mesh():
-    assert "Invalid mesh_dim_names" in launch(workers.refused_group, "gpu", "node", ranks=4)[0]
+    assert "Invalid mesh_dim_names" in launch(workers.group_error, "gpu", "node", ranks=4)[0]
 
 
 def test_a_slice_with_two_names_has_no_group_of_its_own():
-    assert "2 dimensions" in launch(workers.refused_group, "node", "gpu", ranks=4)[0]
+    assert "2 dimensions" in launch(workers.group_error, "node", "gpu", ranks=4)[0]
 
 
 def test_two_sums_are_timed_in_milliseconds():

@@ -239,7 +239,7 @@ def test_join_can_stop_all_ranks_as_soon_as_one_has_nothing_left():
 @pytest.mark.parametrize("own_seed", [False, True])
 def test_workers_of_ranks_with_one_seed_draw_the_same_numbers(own_seed):
     """torch's, NumPy's and Python's; the sampler deals the same cards either way."""
-    of_ranks = launch(workers.signed_batches, own_seed)
+    of_ranks = launch(workers.traced_batches, own_seed)
     for kind in ("torch", "numpy", "python"):
         one, other = ([item[kind] for batch in rank for item in batch] for rank in of_ranks)
         assert (one == other) is not own_seed
@@ -248,7 +248,7 @@ def test_workers_of_ranks_with_one_seed_draw_the_same_numbers(own_seed):
 
 
 def test_a_batch_is_made_by_one_worker_with_one_thread_and_the_workers_take_turns():
-    for rank in launch(workers.signed_batches, False):
+    for rank in launch(workers.traced_batches, False):
         makers = [{item["process"] for item in batch} for batch in rank]
         assert all(len(one) == 1 for one in makers)
         assert makers[0] == makers[2] != makers[1] == makers[3]
@@ -261,7 +261,7 @@ def test_set_epoch_works_with_workers_that_stay():
         sampler = DistributedSampler(range(12), 2, 0)
         sampler.set_epoch(epoch)
         expected.append(list(sampler))
-    assert launch(workers.epochs_of_kept_workers)[0] == expected
+    assert launch(workers.epochs_of_persistent_workers)[0] == expected
 
 
 def test_a_loader_warns_of_its_own_workers_and_knows_of_no_other_ranks():

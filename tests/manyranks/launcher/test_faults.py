@@ -142,7 +142,7 @@ HANDLES = HandledError("ValueError: rank 1 is broken", "train.py", 3)
 )
 def test_whoever_is_seen_first_the_rank_that_handles_an_error_is_named(states, known):
     places = [
-        Position(rank, state, "train.py", 5, "barrier", handled=error)
+        Position(rank, state, "train.py", 5, "barrier", handled_error=error)
         for rank, (state, error) in enumerate(states.items())
     ]
     assert advice.for_handled(places).startswith("Rank 1 waited") is known

@@ -37,7 +37,7 @@ def test_more_ranks_than_gpus_meet_on_the_cpu():
 
 @gpu1
 def test_page_00s_sum_where_every_rank_sees_a_gpu(monkeypatch):
-    monkeypatch.setattr(rank_environment, "a_gpu_each", lambda ranks: True)
+    monkeypatch.setattr(rank_environment, "has_gpu_per_rank", lambda ranks: True)
     assert launch(workers.sees_a_gpu, ranks=2) == [True, True]
     assert [held.after for held in launch(run_sum, ranks=4)] == [10] * 4
 

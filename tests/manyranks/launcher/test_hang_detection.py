@@ -227,8 +227,8 @@ def reading(time: float = 0.0, **threads: tuple) -> Reading:
 def test_what_is_a_standstill(worker, loop, stands, is_settled):
     before = reading(0.0, worker=(1.0, 50, "S"), loop=(0.0, 9, "S"))
     now = reading(0.4, worker=worker, loop=loop)
-    assert activity.made_no_progress(before, now) is stands
-    assert activity.no_thread_starved(before, now) is is_settled
+    assert activity.no_progress(before, now) is stands
+    assert activity.no_starvation(before, now) is is_settled
 
 
 @pytest.mark.parametrize(
@@ -251,9 +251,7 @@ def test_what_polls(worker, loop, idles, polls):
 
 def test_a_thread_that_comes_or_goes_is_no_standstill():
     alone = reading(worker=(1.0, 50, "S"))
-    assert not activity.made_no_progress(
-        alone, reading(1.0, worker=(1.0, 50, "S"), loop=(0.0, 0, "S"))
-    )
+    assert not activity.no_progress(alone, reading(1.0, worker=(1.0, 50, "S"), loop=(0.0, 0, "S")))
 
 
 def test_the_store_is_looked_at():
@@ -261,7 +259,7 @@ def test_the_store_is_looked_at():
     store = loopback_store()
     stats = [Path(f"/proc/self/task/{n}/stat").read_bytes() for n in os.listdir("/proc/self/task")]
     assert any(activity.STORE in stat for stat in stats)
-    assert wait_until(lambda: not activity.store_queues())  # at first it may still be starting
+    assert wait_until(lambda: not activity.store_is_queued())  # at first it may still be starting
     del store
 
 

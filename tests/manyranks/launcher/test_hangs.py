@@ -80,7 +80,7 @@ def test_the_same_operation_from_two_lines_is_a_matter_of_order():
     """Such as a backward pass that one rank leaves out: its next all_reduce meets DDP's."""
     call = {"group": "0", "seq": 1, "op": "all_reduce", "dtypes": ["float"], "finished": False}
     records = {
-        rank: {"entries": [call | place], "groups": {"0": [0, 1]}, "made": 1}
+        rank: {"entries": [call | place], "groups": {"0": [0, 1]}, "group_count": 1}
         for rank, place in enumerate(
             ({"shapes": [[10]], "file": "t.py", "line": 8}, {"shapes": [[]], "file": "t.py"})
         )

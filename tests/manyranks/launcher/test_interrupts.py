@@ -62,6 +62,6 @@ def test_a_rank_whose_reaping_is_interrupted_is_not_counted_as_running(tmp_path,
     monkeypatch.setattr(fork_server, "reap", interrupted_reap)
     with pytest.raises(KeyboardInterrupt):
         launch(in_kernels.leaves_a_session, str(tmp_path), ranks=2)
-    assert not fork_server.RUNNING
+    assert not fork_server.RUNNING_PIDS
     sessions = [int(Path(tmp_path, f"session{rank}").read_text()) for rank in range(2)]
     assert wait_until(lambda: not alive(sessions))

@@ -54,7 +54,7 @@ def test_what_a_cell_defines_is_refused_in_these_words(shared):
     assert server == "server: None"
 
 
-def deadlocked(kernel: Kernel, ranks: int = 2) -> tuple[str, list[int], list[int]]:
+def start_deadlock(kernel: Kernel, ranks: int = 2) -> tuple[str, list[int], list[int]]:
     """Start ranks that wait forever: their request, their pids, all processes of the kernel."""
     kernel.run(START)
     files = [kernel.folder / f"pid{rank}" for rank in range(ranks)]
@@ -85,7 +85,7 @@ def wait_until_idle(pids: list[int], seconds: float = 0.3) -> None:
 
 
 def test_interrupt_ends_the_ranks_says_where_they_stood_and_leaves_a_working_kernel(shared):
-    request, ranks, _ = deadlocked(shared)
+    request, ranks, _ = start_deadlock(shared)
     shared.manager.interrupt_kernel()
     page = shared.answer(request, patience=30)  # the ranks alone would take 100 s
     assert wait_until(lambda: not alive(ranks))
@@ -96,7 +96,7 @@ def test_interrupt_ends_the_ranks_says_where_they_stood_and_leaves_a_working_ker
 
 
 def test_two_interrupts_in_a_row_leave_nothing_either(shared):
-    request, ranks, _ = deadlocked(shared)
+    request, ranks, _ = start_deadlock(shared)
     for _ in range(3):
         shared.manager.interrupt_kernel()
         time.sleep(0.05)
@@ -119,7 +119,7 @@ def test_interrupt_while_the_fork_server_still_imports_torch(kernel):
 
 @pytest.mark.long
 def test_restart_leaves_nothing(kernel):
-    _, _, processes = deadlocked(kernel)
+    _, _, processes = start_deadlock(kernel)
     kernel.manager.restart_kernel(now=True)
     assert wait_until(lambda: not alive(processes)), [psutil.Process(p) for p in alive(processes)]
 
@@ -127,7 +127,7 @@ def test_restart_leaves_nothing(kernel):
 @pytest.mark.long
 def test_death_of_the_kernel_leaves_nothing(kernel):
     """Ranks, their processes in other sessions, the fork server, the resource tracker."""
-    _, _, processes = deadlocked(kernel)
+    _, _, processes = start_deadlock(kernel)
     assert len(processes) >= 6
     os.kill(kernel.pid, signal.SIGKILL)
     assert wait_until(lambda: not alive(processes)), [psutil.Process(p) for p in alive(processes)]
@@ -146,7 +146,7 @@ def test_death_of_the_kernel_ends_a_rank_that_holds_the_gil(kernel):
 
 def test_nothing_listens_beyond_loopback(shared):
     """The kernel, the fork server, the ranks: while a launch runs."""
-    request, _, processes = deadlocked(shared, ranks=3)
+    request, _, processes = start_deadlock(shared, ranks=3)
     found = [one for p in (shared.pid, *processes) for one in psutil.Process(p).net_connections()]
     addresses = [one.laddr.ip for one in found if one.status == psutil.CONN_LISTEN]
     shared.manager.interrupt_kernel()

@@ -26,13 +26,13 @@ LARGE = 100_000_000  # bytes
 MEDIUM = 8_000_000
 
 
-def returned(worker, *args, ranks=1, timeout=60) -> list:
+def run(worker, *args, ranks=1, timeout=60) -> list:
     return run_ranks(Call(worker, args), ranks, timeout, quiet=True)
 
 
 def failure(worker, *args, ranks=2, timeout=30) -> RankFailed:
     with pytest.raises(RankFailed) as caught:
-        returned(worker, *args, ranks=ranks, timeout=timeout)
+        run(worker, *args, ranks=ranks, timeout=timeout)
     return caught.value
 
 
@@ -51,7 +51,7 @@ def slow_reading(monkeypatch):
 # On the way without copies
 
 
-def received(result):
+def unpack_copy(result):
     """What the kernel makes of a result, each part in memory of its own."""
     parts = [numpy.array(part) for part in serialization.pack_result(result)]
     return serialization.unpack(parts[0], parts[1:])
@@ -78,7 +78,7 @@ DTYPES = [
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_a_tensor_comes_back_as_it_was(dtype, shape):
     tensor = SHAPES[shape]((torch.arange(100_000) % 2).to(dtype))
-    back = received(tensor)
+    back = unpack_copy(tensor)
     assert type(back) is torch.Tensor and back.dtype == dtype and back.shape == tensor.shape
     assert back.tolist() == tensor.tolist() and not back.requires_grad
     assert back.untyped_storage().nbytes() <= max(tensor.nbytes, 1)
@@ -96,7 +96,7 @@ def test_special_tensors_come_back_as_they_were():
     named.note = "of the reader's own"
     conjugate = torch.complex(values, values).conj()
     sparse = torch.eye(300).to_sparse()
-    back = received([leaf, named, leaf * 2, conjugate, sparse])
+    back = unpack_copy([leaf, named, leaf * 2, conjugate, sparse])
     assert back[0].requires_grad and back[0].is_leaf and back[2].requires_grad
     assert type(back[1]) is torch.nn.Parameter and back[1].note == "of the reader's own"
     assert back[3].is_conj() and torch.equal(back[3], conjugate)
@@ -106,10 +106,10 @@ def test_special_tensors_come_back_as_they_were():
 def test_arrays_come_back_as_they_were_and_can_be_written_to():
     fortran = numpy.asfortranarray(numpy.arange(60_000.0).reshape(200, 300))
     arrays = [numpy.arange(100_000), fortran, numpy.arange(100_000)[::3], numpy.arange(3)]
-    for before, after in zip(arrays, received(arrays), strict=True):
+    for before, after in zip(arrays, unpack_copy(arrays), strict=True):
         assert numpy.array_equal(before, after) and before.dtype == after.dtype
         after[:] = 0
-    assert received(fortran).flags.f_contiguous
+    assert unpack_copy(fortran).flags.f_contiguous
 
 
 def test_a_large_result_shares_its_memory_at_both_ends():
@@ -124,7 +124,7 @@ def test_a_large_result_shares_its_memory_at_both_ends():
 def test_the_kernel_holds_a_large_result_once():
     tracemalloc.start()  # it sees bytes and what numpy allocates
     try:
-        (tensor,) = returned(results.ones, LARGE)
+        (tensor,) = run(results.ones, LARGE)
         _, peak = tracemalloc.get_traced_memory()
     finally:
         tracemalloc.stop()
@@ -132,17 +132,17 @@ def test_the_kernel_holds_a_large_result_once():
 
 
 def test_nested_results():
-    state, measured, (one, same, view) = returned(results.nested)[0]
+    state, measured, (one, same, view) = run(results.nested)[0]
     torch.manual_seed(0)
     expected = torch.nn.Linear(300, 300).state_dict()
     assert list(state) == ["weight", "bias"] and torch.equal(state["weight"], expected["weight"])
-    assert type(measured) is results.Measured and measured.name == "loss"
+    assert type(measured) is results.Measurement and measured.name == "loss"
     assert measured.curve.sum() == sum(range(50_000)) and measured.points[0].trace() == 200
     assert one is same and torch.equal(view.view(-1), one)
 
 
 def test_large_results_of_four_ranks_at_once():
-    for rank, (lists, alone) in enumerate(returned(results.many_pieces, ranks=4)):
+    for rank, (lists, alone) in enumerate(run(results.many_pieces, ranks=4)):
         assert len(lists) == 20
         for pieces in (lists[0], lists[-1], alone):
             assert all(map(torch.equal, pieces, results.pieces_of(rank)))
@@ -154,8 +154,8 @@ def test_messages_in_pieces_of_any_size(monkeypatch):
     for system in (os.name, "nt"):
         for at_once in (1, 7, 1000, 1 << 20):
             ours, theirs = CONTEXT.Pipe()
-            monkeypatch.setattr(framing, "READ_AT_ONCE", at_once)
-            monkeypatch.setattr(framing, "WRITE_AT_ONCE", max(at_once, 1000))
+            monkeypatch.setattr(framing, "READ_BYTES", at_once)
+            monkeypatch.setattr(framing, "WRITE_BYTES", max(at_once, 1000))
             monkeypatch.setattr(framing, "os", SimpleNamespace(**vars(os) | {"name": system}))
             sender = threading.Thread(target=send_all, args=(theirs, messages))
             sender.start()
@@ -210,7 +210,7 @@ def test_an_interrupt_ends_the_reading_of_a_result():
     """Reading runs code of the reader's, which may never end."""
     threading.Thread(target=interrupt_the_reading, args=(threading.get_ident(),)).start()
     with pytest.raises(LaunchInterrupted) as caught:
-        returned(results.endless)
+        run(results.endless)
     assert "rank 0  has returned" in str(caught.value)
 
 

@@ -11,7 +11,7 @@ import pytest
 from manyranks.diagnostics import missing_requirements
 from manyranks.diagnostics.gpu_needs import CLOCK, GUARD, NO_GRAPH, gpu_needs
 from manyranks.diagnostics.launcher_needs import launcher_needs
-from manyranks.diagnostics.source import Source, mended, read
+from manyranks.diagnostics.source import Source, apply_edits, read
 from manyranks.errors import RankFailed
 from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.launch import launch, run_ranks
@@ -205,14 +205,14 @@ def rows(lines: list[str], above: int = HEAD.count("\n")) -> dict[int | tuple[in
     return found
 
 
-def applied(text: str, mends: dict[int | tuple[int, int], str]) -> str:
+def apply_rows(text: str, rows: dict[int | tuple[int, int], str]) -> str:
     """The script after a reader has done literally what the rows say."""
     lines = text.split("\n")
-    ranges = [(p if isinstance(p, tuple) else (p, p), mend) for p, mend in mends.items()]
-    for (first, last), mend in sorted(ranges, reverse=True):
+    ranges = [(p if isinstance(p, tuple) else (p, p), row) for p, row in rows.items()]
+    for (first, last), row in sorted(ranges, reverse=True):
         indent = re.match(r"\s*", lines[first - 1])[0]
         # A block must not be empty, as every reader of Python knows.
-        new = mend.removeprefix("write ") if mend.startswith("write ") else "pass"
+        new = row.removeprefix("write ") if row.startswith("write ") else "pass"
         lines[first - 1 : last] = [indent + new]
     return "\n".join(lines)
 
@@ -249,7 +249,7 @@ CODE = re.compile("write (?!a value)|delete")  # a mend that needs no thought
 
 def test_each_script_runs_after_what_the_rows_say(tmp_path):
     plain = [one for one in FAILS if all(map(CODE.match, FAILS[one].values()))]
-    mended_scripts = [applied(script, FAILS[script]) for script in plain]
+    mended_scripts = [apply_rows(script, FAILS[script]) for script in plain]
     found = outcomes_of(mended_scripts, tmp_path)
     assert {script: error for script, error in found.items() if error} == {}
 
@@ -359,7 +359,7 @@ def test_all_lines_are_listed_at_once_and_the_mended_script_runs(script, tmp_pat
     assert list(rows(told.splitlines(), above=0)) == LISTED[script], told
     source = Source(file.read_text())
     edits = [edit for find in (gpu_needs, launcher_needs) for n in find(source) for edit in n.edits]
-    file.write_text(mended(source.text, missing_requirements.outermost(edits)))
+    file.write_text(apply_edits(source.text, missing_requirements.outermost(edits)))
     assert launch_script(file, capsys).count("trained on") == 2
 
 
@@ -478,9 +478,7 @@ def test_a_large_file_does_not_keep_the_report_waiting(tmp_path):
 def test_many_lines_are_cut_and_counted(tmp_path):
     text = b"import torch\n" + b"torch.cuda.synchronize()\n" * 20
     lines = look_at_after(tmp_path / "script.py", text)
-    assert (
-        len(rows(lines)) == missing_requirements.MOST_ROWS and lines[-1] == "  … and 8 more lines"
-    )
+    assert len(rows(lines)) == missing_requirements.MAX_ROWS and lines[-1] == "  … and 8 more lines"
 
 
 def test_a_module_beside_the_script_is_listed_too(tmp_path):

@@ -16,7 +16,7 @@ FOLDER = Path(spawn_style.__file__).parent
 LIMIT = 300  # seconds; the ranks of a test take up to 8 to import the library
 
 
-def trained(script: str, folder: Path, ranks: int) -> list[dict]:
+def train_on_ranks(script: str, folder: Path, ranks: int) -> list[dict]:
     """What each rank saved: the world size that the library saw, its losses and weights."""
     folder.mkdir()
     launch(FOLDER / script, folder, ranks=ranks, timeout=LIMIT)
@@ -32,8 +32,8 @@ def trained(script: str, folder: Path, ranks: int) -> list[dict]:
 def test_two_ranks_of_a_library_train_as_one_process(script, tmp_path, monkeypatch):
     """In each step two ranks share the samples that one process has alone: equal weights follow."""
     monkeypatch.chdir(tmp_path)
-    two = trained(script, tmp_path / "two", 2)
-    (one,) = trained(script, tmp_path / "one", 1)
+    two = train_on_ranks(script, tmp_path / "two", 2)
+    (one,) = train_on_ranks(script, tmp_path / "one", 1)
     assert [seen["world_size"] for seen in (*two, one)] == [2, 2, 1]
     for seen in two:
         torch.testing.assert_close(seen["weights"], one["weights"])

@@ -60,14 +60,14 @@ def test_200_megabytes_are_counted_not_shown(printed):
     lines = printed(printing.flood, 200)
     assert time.monotonic() - start < 20  # seen: 0.7
     assert psutil.Process().memory_info().rss - before < 50e6
-    assert len(lines) == 2000 + 1 + output.LAST_LINES and lines[-1] == "[rank 0] the last line"
+    assert len(lines) == 2000 + 1 + output.TAIL_LINES and lines[-1] == "[rank 0] the last line"
     assert "1,997,981 lines not shown (199.8 MB printed after the first 2,000 lines)" in lines[2000]
     assert lines[-2].startswith("[rank 0] 00009999 ")
 
 
 def test_a_flood_of_all_ranks_is_one_page(printed):
     lines = printed(printing.flood, 5, ranks=4)
-    assert len(lines) == 2000 + 4 * (1 + output.LAST_LINES)
+    assert len(lines) == 2000 + 4 * (1 + output.TAIL_LINES)
     assert sum("the last line" in line for line in lines) == 4
 
 
@@ -82,11 +82,11 @@ def test_what_is_hidden_is_counted_alike_however_it_arrives(at_once):
     """A large piece is counted without being decoded."""
     lines = [f"line {number}" for number in range(20_000)]
     data, shown = "".join(f"{line}\n" for line in lines).encode(), []
-    taken = RankOutput(0, lambda rank, text: shown.append(text), most_lines=100)
+    taken = RankOutput(0, lambda rank, text: shown.append(text), max_lines=100)
     for start in range(0, len(data), at_once):
         taken.feed(data[start : start + at_once])
-    assert (shown, list(taken.last)) == (lines[:100], lines[-output.LAST_LINES :])
-    assert taken.hidden == len(lines) - 100
+    assert (shown, list(taken.tail)) == (lines[:100], lines[-output.TAIL_LINES :])
+    assert taken.hidden_lines == len(lines) - 100
     assert taken.hidden_bytes == sum(len(line) + 1 for line in lines[100:])
 
 

@@ -48,7 +48,9 @@ def test_more_ranks_than_memory_holds():
 
 
 def test_the_number_that_fits_is_right(monkeypatch):
-    monkeypatch.setattr(preconditions, "free_memory", lambda: 5 * preconditions.RANK_MEMORY + 1)
+    monkeypatch.setattr(
+        preconditions, "free_memory", lambda: 5 * preconditions.RANK_MEMORY_BYTES + 1
+    )
     preconditions.check_memory(5)
     with pytest.raises(LaunchRefused, match="At most 5 ranks fit"):
         preconditions.check_memory(6)

@@ -34,7 +34,7 @@ ALONE = (
 JOINS = "import torch.distributed as dist\n{before}\ndist.init_process_group('gloo')\n"
 
 
-def told_by(script: Path, capsys, *words: str) -> str:
+def explanation_of(script: Path, capsys, *words: str) -> str:
     """What `launch` says after a script that ends well on both ranks."""
     assert launch(script, *words, ranks=2) == [None, None]
     return capsys.readouterr().out.partition(ALONE)[2].strip()
@@ -52,7 +52,7 @@ def test_a_script_that_joins_in_its_own_way_is_left_in_peace(script, capsys):
 
 
 def test_a_script_without_any_group_is_told_what_joins(script, capsys):
-    told = told_by(script("print('here', __name__)"), capsys)
+    told = explanation_of(script("print('here', __name__)"), capsys)
     assert told.startswith("Under torchrun a script calls dist.init_process_group() on every rank")
     assert told.endswith("The last line that rank 0 printed: here __main__")
     assert "local_rank" not in told
@@ -61,12 +61,14 @@ def test_a_script_without_any_group_is_told_what_joins(script, capsys):
 def test_a_script_that_leaves_early_is_quoted_and_no_cause_is_guessed(script, capsys):
     """It has no GPU, or was asked for --help."""
     needs = "import sys, torch\nif not torch.cuda.is_available():\n    print('needs a GPU')\n"
-    told = told_by(script(JOINS.format(before=needs + "    sys.exit()")), capsys)
+    told = explanation_of(script(JOINS.format(before=needs + "    sys.exit()")), capsys)
     assert "Rank 0 left at train.py:5  sys.exit()" in told
     assert "No rank reached init_process_group in line 6." in told
     assert told.endswith("The last line that rank 0 printed: needs a GPU")
     parser = "import argparse\nparser = argparse.ArgumentParser(epilog='the end')\n"
-    told = told_by(script(JOINS.format(before=parser + "parser.parse_args()")), capsys, "--help")
+    told = explanation_of(
+        script(JOINS.format(before=parser + "parser.parse_args()")), capsys, "--help"
+    )
     assert "Rank 0 left at train.py:4  parser.parse_args()" in told
     assert told.endswith("The last line that rank 0 printed: the end")
     assert "local_rank" not in told and "LOCAL_RANK" not in told
@@ -78,7 +80,7 @@ def test_a_script_that_waits_for_local_rank_is_told_so(script, capsys):
     text += "parser.add_argument('--local_rank', type=int, default=-1)\n"
     text += "if parser.parse_args().local_rank != -1:\n    "
     text += "import torch.distributed as dist; dist.init_process_group('gloo')\n"
-    told = told_by(script(text), capsys)
+    told = explanation_of(script(text), capsys)
     assert "No rank reached init_process_group in line 5." in told
     assert 'read int(os.environ["LOCAL_RANK"]) instead' in told
 

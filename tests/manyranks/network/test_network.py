@@ -194,8 +194,8 @@ def test_calls_of_two_groups_queue_for_the_port():
 @pytest.mark.parametrize("kind", ["ddp", "zero", "fsdp"])
 def test_a_training_ends_with_the_same_weights(kind):
     """In every bit."""
-    plain = launch(workers.trained, kind, ranks=2)
-    assert launch(workers.trained, kind, ranks=2, network="1 Gbit/s, 0.1 ms") == plain
+    plain = launch(workers.parameter_sums, kind, ranks=2)
+    assert launch(workers.parameter_sums, kind, ranks=2, network="1 Gbit/s, 0.1 ms") == plain
 
 
 @pytest.mark.push("claims of the pages that take long")
@@ -203,7 +203,7 @@ def test_small_buckets_hide_what_one_bucket_shows():
     """17 MB at 1 Gbit/s: 137 ms on the wire, and backward takes longer than that."""
     wire = network("1 Gbit/s").seconds("all_reduce", 16_900_000, [0, 1], 2)
     small, whole = (
-        min(launch(workers.exposed, cap, ranks=2, network="1 Gbit/s")) for cap in (1, 100)
+        min(launch(workers.exposed_seconds, cap, ranks=2, network="1 Gbit/s")) for cap in (1, 100)
     )
     assert whole > 0.9 * wire and small < 0.5 * wire
 
@@ -211,8 +211,8 @@ def test_small_buckets_hide_what_one_bucket_shows():
 @pytest.mark.push("other trainings on a slow network")
 def test_the_recorder_sees_the_same_calls():
     """It stands before the network, as before gloo."""
-    plain = record_collectives(workers.trained, "ddp", ranks=2)
-    result = record_collectives(workers.trained, "ddp", ranks=2, network="1 Gbit/s")
+    plain = record_collectives(workers.parameter_sums, "ddp", ranks=2)
+    result = record_collectives(workers.parameter_sums, "ddp", ranks=2, network="1 Gbit/s")
     assert result.equals(plain)
 
 
@@ -225,9 +225,9 @@ def test_a_failing_rank_is_named_as_without_a_network():
 def test_a_hang_is_described_as_without_a_network():
     """Which rank did not enter, and where the others wait."""
     with pytest.raises(errors.RanksHung) as plain:
-        launch(workers.misses_one, ranks=2, timeout=2)
+        launch(workers.skips_all_reduce, ranks=2, timeout=2)
     with pytest.raises(errors.RanksHung) as result:
-        launch(workers.misses_one, ranks=2, timeout=2, network=SLOW)
+        launch(workers.skips_all_reduce, ranks=2, timeout=2, network=SLOW)
     assert str(result.value) == str(plain.value)
 
 
@@ -235,5 +235,5 @@ def test_a_worker_that_never_communicates():
     """Runs, and nothing is left over."""
     before = {*os.listdir(SHARED_MEMORY)} if Path(SHARED_MEMORY).is_dir() else set()
     assert launch(workers.says_nothing, ranks=2, network="1 kbit/s, 1 s") == [7, 7]
-    launch(workers.trained, "ddp", ranks=2, network="1 Gbit/s")
+    launch(workers.parameter_sums, "ddp", ranks=2, network="1 Gbit/s")
     assert not Path(SHARED_MEMORY).is_dir() or {*os.listdir(SHARED_MEMORY)} <= before

@@ -103,7 +103,7 @@ def transcript(runs: Mapping[str, AgentRun]) -> str:
 
 def store_addresses(runs: Mapping[str, AgentRun]) -> set[str]:
     """Where torchrun's stores accepted connections: an address, or "::" for every network."""
-    return {address for run in runs.values() for address, _ in run.listens}
+    return {address for run in runs.values() for address, _ in run.addresses}
 
 
 # The same result, whoever starts it
@@ -167,7 +167,7 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> RendezvousTimes:
     if errors:
         words = "; ".join(f"{host}: {error or 'stopped'}" for host, error in errors.items())
         raise WorkbookError(f"The nodes did not get to the end of the program. {words}")
-    zero = min(run.started for run in runs.values())
+    zero = min(run.start for run in runs.values())
     meeting = _roll_call(runs) - zero
     intervals: list[tuple] = []
     assignment_times: list[float] = []
@@ -177,9 +177,9 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> RendezvousTimes:
         ends = _when(run, "worker group successfully finished") - zero
         assignment_times.append(knows)
         intervals += [
-            (host, None, STARTS, run.started - zero, joins),
+            (host, None, STARTS, run.start - zero, joins),
             (host, None, WAITS, joins, knows),
-            (host, None, WORKS, knows, run.ended - zero),
+            (host, None, WORKS, knows, run.end - zero),
         ]
         for local_rank, variables in sorted(run.environments.items()):
             connection = _when(run, "client socket has connected", local_rank) - zero
@@ -190,7 +190,7 @@ def rendezvous(runs: Mapping[str, AgentRun]) -> RendezvousTimes:
                 (host, rank, WAITS, there, meeting),
                 (host, rank, WORKS, meeting, ends),
             ]
-    store = next(host for host, run in runs.items() if run.listens)
+    store = next(host for host, run in runs.items() if run.addresses)
     table = pd.DataFrame(intervals, columns=["host", "rank", "what", "start", "end"])
     return RendezvousTimes(table, max(assignment_times), meeting, store)
 

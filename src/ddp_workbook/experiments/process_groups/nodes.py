@@ -57,7 +57,7 @@ def store_node(runs: Mapping[str, AgentRun]) -> int:
     (number,) = (
         node
         for node, run in enumerate(runs.values())
-        if any(listen_port == port for _, listen_port in run.listens)
+        if any(listen_port == port for _, listen_port in run.addresses)
     )
     return number
 
