@@ -61,7 +61,7 @@ def form(request) -> Form:
 def measurements(form) -> pd.DataFrame:
     """Everything at `form.fitted`, whole steps at `form.predicted`."""
     with Hosts(2) as hosts, Ranks(hosts, form) as ranks:
-        steps = ranks.undisturbed if form.alone else ranks.measure
+        steps = ranks.measure_without_disturbance if form.alone else ranks.measure
         tables = [ranks.measure(mbit) for mbit in form.fitted]
         return pd.concat([*tables, *(steps(mbit, "step") for mbit in form.predicted)])
 
