@@ -20,8 +20,8 @@ from ddp_workbook.judging.verdict import (
 )
 from manyranks.diagnostics.advice import for_hang
 from manyranks.diagnostics.evidence import State
+from manyranks.diagnostics.failure_report import handled_error_lines
 from manyranks.diagnostics.positions import Position
-from manyranks.diagnostics.report import handled_error_lines
 from manyranks.errors import HangUndecided, Proof, RankFailed, RanksHung, WorkbookError
 
 INSIDE_TORCH = re.compile(r"\[(?:enforce fail at )?[^\]\s]+:\d+\] ?")  # a line of its C++ code

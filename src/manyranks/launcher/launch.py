@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from multiprocessing.connection import wait
 from typing import Any, TextIO
 
-from manyranks.diagnostics import no_process_group, report, user_code
+from manyranks.diagnostics import failure_report, no_process_group, user_code
 from manyranks.diagnostics.evidence import Evidence
 from manyranks.errors import (
     LaunchInterrupted,
@@ -214,9 +214,13 @@ def _follow(
             _collect_positions(handles, printer)
         _raise_failure(handles, printer)
         if hang and unfinished(handles) == running:
-            raise report.hang(_evidence(handles), hang.seconds, hang.proof, hang.rank)
+            raise failure_report.hang(_evidence(handles), hang.seconds, hang.proof, hang.rank)
         if late and unfinished(handles):
-            raise report.too_busy(timeout) if watch else report.hang(_evidence(handles), timeout)
+            raise (
+                failure_report.too_busy(timeout)
+                if watch
+                else failure_report.hang(_evidence(handles), timeout)
+            )
         next_release_check = _release_returned_ranks(handles, next_release_check, printer)
     _raise_failure(
         handles, printer
@@ -226,7 +230,7 @@ def _follow(
 def _raise_failure(handles: list[RankHandle], printer: Printer) -> None:
     if any(handle.evidence.failed for handle in handles):
         _settle(handles, printer)
-        raise report.failure(_evidence(handles))
+        raise failure_report.failure(_evidence(handles))
 
 
 def _evidence(handles: Sequence[RankHandle]) -> list[Evidence]:
@@ -277,8 +281,8 @@ def _settle(handles: list[RankHandle], printer: Printer) -> None:
     for handle in handles:
         if handle.outcome:
             handle.drain()  # what it said last
-    first = report.first_to_fail(_evidence(handles)).end
-    if first.error.get("waited") or first.returncode == report.ABORT_CODE:
+    first = failure_report.first_to_fail(_evidence(handles)).end
+    if first.error.get("waited") or first.returncode == failure_report.ABORT_CODE:
         _collect_positions(handles, printer)  # where are the ranks that it waited for?
 
 
@@ -313,7 +317,7 @@ def _describe_interrupt(handles: list[RankHandle], printer: Printer) -> str:
     with contextlib.suppress(KeyboardInterrupt):
         started = [handle for handle in handles if handle.pid]
         _collect_positions(started, printer)
-        return report.positions_page(_evidence(started), "Interrupted.")
+        return failure_report.positions_page(_evidence(started), "Interrupted.")
     return "Interrupted."
 
 

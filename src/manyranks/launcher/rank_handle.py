@@ -16,7 +16,7 @@ from manyranks.diagnostics.evidence import Evidence, Frame, Outcome, State
 from manyranks.diagnostics.positions import megabytes
 from manyranks.diagnostics.user_code import is_own
 from manyranks.errors import TooLargeToSend
-from manyranks.launcher import fork_server, framing, limits, rank_process, watchdog
+from manyranks.launcher import fork_server, framing, limits, parent_watchdog, rank_process
 from manyranks.launcher.output import Printer, RankOutput
 from manyranks.launcher.workarounds import WithoutMain
 
@@ -226,9 +226,9 @@ class RankHandle:
             with contextlib.suppress(OSError):
                 pipe.close()  # the watchdog pipe
         if self.pid and self.ended:
-            watchdog.end_group(self.pid)
+            parent_watchdog.end_group(self.pid)
         elif self.pid:
-            watchdog.end_rank(self.pid)
+            parent_watchdog.end_rank(self.pid)
 
     def close(self) -> None:
         """Reap the process that `end` has ended; release every descriptor."""

@@ -32,8 +32,8 @@ from manyranks.diagnostics.evidence import Frame, State
 from manyranks.diagnostics.handled_errors import current_error, thread_error_of
 from manyranks.errors import MissingMainGuard
 from manyranks.launcher import framing, serialization, workarounds
+from manyranks.launcher.parent_watchdog import exit_with_kernel
 from manyranks.launcher.rendezvous import LaunchRendezvous
-from manyranks.launcher.watchdog import exit_with_kernel
 from manyranks.network.emulation import emulate_if_configured
 
 STACKS_SIGNAL = getattr(signal, "SIGUSR1", None)

@@ -1,7 +1,7 @@
 """Makes the fork server a child subreaper: it adopts and kills the orphans of dead ranks.
 
 Only the fork server imports this, before its other preloads, to run `watch` there. A rank ends
-itself when the kernel dies (see `watchdog`), but children in sessions of their own do not.
+itself when the kernel dies (see `parent_watchdog`), but children in sessions of their own do not.
 """
 
 import atexit

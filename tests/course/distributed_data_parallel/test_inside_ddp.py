@@ -23,7 +23,7 @@ from ddp_workbook.experiments.distributed_data_parallel.messages import (
     Message,
 )
 from ddp_workbook.judging.advice import for_failure
-from manyranks.diagnostics.report import exit_status_in_words
+from manyranks.diagnostics.failure_report import exit_status_in_words
 from manyranks.errors import RankFailed
 from manyranks.recording.collectives import record_collectives, run_and_record
 from tests.workers import ddp_claims as workers

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from torch import nn
 
-from manyranks.diagnostics import advice, report
+from manyranks.diagnostics import advice, failure_report
 from manyranks.diagnostics.evidence import Evidence, State
 from manyranks.diagnostics.mismatches import Kind, mismatches
 from manyranks.diagnostics.positions import position_from_stack
@@ -181,9 +181,9 @@ def test_the_error_that_ended_a_thread():
 def test_a_rank_that_has_not_begun_to_work_has_no_line_to_look_at():
     for phase, state in ((State.STARTING, "starting"), (State.IMPORTING, "importing the worker's")):
         rank = Evidence(0, phase, stack=[("<frozen importlib._bootstrap>", 1, "_load")])
-        page = report.positions_page([rank], "Interrupted.")
+        page = failure_report.positions_page([rank], "Interrupted.")
         assert f"rank 0  is {state}" in page and "look at" not in page
-    error = report.hang([rank], 1.0)
+    error = failure_report.hang([rank], 1.0)
     assert str(error).endswith(f"\n  look at   {advice.TAKE_LONGER}")
 
 
