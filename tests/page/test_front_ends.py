@@ -85,7 +85,9 @@ def test_pictures_tables_and_values_of_ranks_are_words(terminal):
     ranks = terminal.run(CELLS["greeting"])
     table = terminal.run(CELLS["machine"])
     terminal.run("from ddp_workbook import stepper\nfrom manyranks.figures import Picture")
-    slider = terminal.run("stepper([demos.sum_plot(launch(demos.run_sum, ranks=4))])")
+    slider = terminal.run(
+        "stepper([demos.first_sum.sum_plot(launch(demos.first_sum.run_sum, ranks=4))])"
+    )
     assert "Afterwards the ranks have 10, 10, 10, 10." in picture
     assert "I am rank 3 of 4" in ranks and "rank 3: 30" in ranks
     assert "what this means for you" in table and "backends" in table

@@ -167,7 +167,7 @@ def read_in_new_process(folder: Path) -> dict[str, str]:
 
 def test_the_attempt_of_last_time_is_this_kernels_own(kernel_pair):
     """`<name>.py` is the latest of both; each page names the file in which its own stands."""
-    ask = "print(attempts.saved('where_is').read_text())"
+    ask = "print(attempts.latest_attempt('where_is').read_text())"
     save = "from ddp_workbook.judging import attempts\nattempts.save('where_is', {!r})"
     kernel_pair.a.run(save.format("# a's"))
     kernel_pair.b.run(save.format("# b's"))

@@ -9,6 +9,7 @@ import pytest
 from typer.testing import CliRunner
 
 from ddp_workbook import cli
+from ddp_workbook.workshop import commands
 from tests.fresh_checkout import FreshCheckout, assert_refused
 from tools import wheels
 
@@ -109,7 +110,7 @@ def test_the_command_passes_the_folder_on(monkeypatch, tmp_path):
         lines.append((line[1:], cwd))
         return subprocess.CompletedProcess(line, 3)
 
-    monkeypatch.setattr(cli.subprocess, "run", run)
+    monkeypatch.setattr(commands.subprocess, "run", run)
     monkeypatch.chdir(tmp_path)
     assert CliRunner().invoke(cli.app, ["wheels", "--to", "room"]).exit_code == 3
     assert lines[0][0] == ["-m", "tools.wheels", str(tmp_path / "room")]

@@ -20,6 +20,7 @@ UNWRITTEN = (
     "cell again."
 )
 MAGICS = ("ranks", "exercise")
+PACKAGES = ("ddp_workbook", "manyranks")
 # Called by a reader, not by a program
 READER_COMMANDS = ("hint", "solution", "progress", "predict", "reveal")
 
@@ -60,6 +61,6 @@ def _explain(
 
 
 def belongs_here(value: object) -> bool:
-    """Whether it is a function, class or module of the workbook."""
+    """Whether it is a function, class or module of the course or of its workbench."""
     name = getattr(value, "__module__", None) or getattr(value, "__name__", None)
-    return isinstance(name, str) and name.partition(".")[0] == __name__.partition(".")[0]
+    return isinstance(name, str) and name.partition(".")[0] in PACKAGES

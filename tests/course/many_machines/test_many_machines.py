@@ -264,7 +264,7 @@ def hosts_to_play_with():
 )
 def test_each_fault_between_hosts_has_its_own_words(how, words, hosts_to_play_with):
     play = hosts_to_play_with
-    answer = play.answer_to(play.values | {"breaks": how})
+    answer = play.answer_to(play.values | {"fault": how})
     assert answer.error is None and re.search(words, answer.words), answer.words
     assert ("What to do" in answer.words) == bool(rendezvous_faults.ADVICE[how])
     assert answer.output == ""

@@ -167,7 +167,7 @@ CHECK = DistributedCheck(
             expected=lambda step: SCALE / 2 if step.overflow_rank is not None else SCALE,
             hint="Which call changes the scale, and how often does it come in a step?",
             actual="the right weights, but the scale is {value:g} {where} afterwards",
-            required="{right:g} {there}",
+            required="{expected:g} {there}",
         ),
         gradients_sent_once(
             INITIAL_WEIGHTS,

@@ -214,7 +214,7 @@ CHECK = DistributedCheck(
             ALL_BYTES,
             "gradients",
             hint="Which numbers does your all_reduce take besides those that have their turn?",
-            required="{right:,} bytes: a quarter of each bucket, rounded up, in float32",
+            required="{expected:,} bytes: a quarter of each bucket, rounded up, in float32",
         ),
         Comparison(
             select=describe_overlap,

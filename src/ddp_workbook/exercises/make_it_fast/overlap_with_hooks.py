@@ -222,7 +222,7 @@ CHECK = DistributedCheck(
             ALL_BYTES,
             "means",
             hint="Is a gradient sent twice, in another dtype, or are zeros sent beside it?",
-            required="{right:,} bytes: each gradient once a step",
+            required="{expected:,} bytes: each gradient once a step",
         ),
         Comparison(
             select=bottleneck,
