@@ -31,7 +31,7 @@ from ddp_workbook.chapters import (
     single_process,
     when_it_hangs,
 )
-from ddp_workbook.chapters.digits import DigitsMLP, TrainingResult
+from ddp_workbook.chapters.digits import DigitsMLP, Result
 from ddp_workbook.experiments.fully_sharded import one_process as transformer
 from ddp_workbook.page.code_diff import what_changed
 from tools.set_up import ROOT
@@ -129,13 +129,13 @@ def one_thread():
 
 
 @cache
-def one_process(chapter=single_process, **run) -> TrainingResult:
+def one_process(chapter=single_process, **run) -> Result:
     """What this chapter's ranks must equal."""
     train = transformer.one_process if chapter in SHARDED else single_process.train
     return train(**run)
 
 
-def assert_same(result: TrainingResult, expected: TrainingResult) -> None:
+def assert_same(result: Result, expected: Result) -> None:
     """Equal up to rounding: 9e-7 is the largest difference seen, with AdamW's weights 2e-5.
 
     AdamW divides each gradient by its own size, which makes rounding in a tiny one visible.

@@ -15,7 +15,7 @@ from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsError,
     DigitsMLP,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
 )
@@ -220,11 +220,11 @@ def test_accuracy_is_the_share_of_right_names_and_leaves_the_mode_alone(digits):
 
 
 def test_a_run_tells_its_story_in_a_line_or_in_one_an_epoch():
-    result = TrainingResult([2.0, 1.0, 0.75, 0.25], 0.9, {"big": torch.zeros(1000)})
-    assert repr(result) == "Trained(4 steps, loss 2.0000 to 0.2500, 90.0% right)"
+    result = Result([2.0, 1.0, 0.75, 0.25], 0.9, {"big": torch.zeros(1000)})
+    assert repr(result) == "Result(4 steps, loss 2.0000 to 0.2500, 90.0% right)"
     assert result.report(epochs=2).splitlines() == [
         "epoch 1: loss 1.5000, the mean of 2 steps",
         "epoch 2: loss 0.5000, the mean of 2 steps",
         "90.0% of the digits right",
     ]
-    assert "no steps" in repr(TrainingResult([], 0.1, {}))
+    assert "no steps" in repr(Result([], 0.1, {}))

@@ -20,7 +20,7 @@ from ddp_workbook.chapters import (
     single_process,
     training_run,
 )
-from ddp_workbook.chapters.digits import TrainingResult
+from ddp_workbook.chapters.digits import Result
 from ddp_workbook.chapters.results import COLUMNS, read_results
 from manyranks.launcher.rendezvous import free_port
 
@@ -39,7 +39,7 @@ def program(folder: Path, body: str) -> Path:
     path = folder / "program.py"
     path.write_text(
         "import os, sys, torch\n"
-        "from ddp_workbook.chapters.digits import TrainingResult\n"
+        "from ddp_workbook.chapters.digits import Result\n"
         "from ddp_workbook.chapters.training_run import run\n\n"
         "def train(epochs: int = 2, batch_size: int = 8, width: int = 1, depth: int = 0):\n"
         + "".join(f"    {line}\n" for line in body.splitlines())
@@ -175,7 +175,7 @@ def test_a_row_that_cannot_be_written_any_more_is_printed(tmp_path, capsys):
         "weight = torch.nn.Parameter(torch.ones(1))\n"
         "torch.optim.SGD([weight], lr=0.1).step()\n"
         f"open({str(path)!r}, 'w').write('my thesis')\n"
-        "return TrainingResult([0.5, 0.25], 0.75, {})",
+        "return Result([0.5, 0.25], 0.75, {})",
     )
     with pytest.raises(RankFailed, match="SystemExit: 1"):
         launch(worker, "--results", str(path), ranks=1)
@@ -201,7 +201,7 @@ def test_the_row_has_the_schedulers_number(variables, job, monkeypatch):
     assert (row["loss"], row["step_ms"], row["samples_per_second"]) == ("0.25", "nan", "nan")
 
 
-TRAINED = TrainingResult([1.0, 0.5, 0.3, 0.2], 0.9, {})
+TRAINED = Result([1.0, 0.5, 0.3, 0.2], 0.9, {})
 
 
 # The time of a step

@@ -12,13 +12,13 @@ from typing import Any
 import torch
 
 from ddp_workbook.chapters import checkpoint_and_recover, checkpointing, locking
-from ddp_workbook.chapters.digits import DigitsMLP, TrainingResult
+from ddp_workbook.chapters.digits import DigitsMLP, Result
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 
 
 def killed_at(
     moment: float, victim: int, saved: str, signal_number: int = signal.SIGKILL, **run
-) -> TrainingResult:
+) -> Result:
     """Train; `moment` seconds after all ranks have met, rank `victim` gets the signal.
 
     SIGKILL also hits in the middle of a save: with every=1 most of the time goes there.
@@ -43,7 +43,7 @@ def send_after_load(checkpointer: Any, moment: float, signal_number: int = signa
     checkpointer.load = load_and_wait
 
 
-def with_a_full_disk(after: int, saved: str, **run) -> TrainingResult:
+def with_a_full_disk(after: int, saved: str, **run) -> Result:
     """Train; from the save after this many steps on, no file can grow beyond 1 kB."""
     fill_disk(checkpoint_and_recover.Checkpointer, after)
     return checkpoint_and_recover.train(saved=saved, **run)
@@ -74,7 +74,7 @@ def saves_once(step: int, saved: str, version: int = checkpointing.FORMAT) -> No
     cleanup()
 
 
-def without_patience(saved: str, **run) -> TrainingResult:
+def without_patience(saved: str, **run) -> Result:
     """Train, unless another run has the folder right now."""
     locking.TIMEOUT_S = 0
     return checkpoint_and_recover.train(saved=saved, **run)

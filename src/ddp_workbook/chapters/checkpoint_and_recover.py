@@ -18,7 +18,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader
 
 from ddp_workbook.chapters.checkpointing import Checkpointer
-from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, Result, weights_on_cpu
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.samplers import (
     accuracy_over_ranks,
@@ -61,7 +61,7 @@ def train(
     depth: int = DEPTH,
     saved: str = "",
     every: int = SAVE_EVERY,
-) -> TrainingResult:
+) -> Result:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     digits = DigitsDataset()
@@ -88,7 +88,7 @@ def train(
     right = accuracy_over_ranks(model, loader, device)
     del ddp
     cleanup()
-    return TrainingResult(losses, right, weights_on_cpu(model))
+    return Result(losses, right, weights_on_cpu(model))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
     weights_on_cpu,
@@ -61,7 +61,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> TrainingResult:
+) -> Result:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())
@@ -80,9 +80,7 @@ def train(
     losses = torch.tensor(losses, device=device)
     dist.all_reduce(losses)
     cleanup()
-    return TrainingResult(
-        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
-    )
+    return Result([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
     weights_on_cpu,
@@ -116,7 +116,7 @@ def train(
     width: int = WIDTH,
     depth: int = DEPTH,
     replicas: int = REPLICAS,
-) -> TrainingResult:
+) -> Result:
     """Train on `replicas` devices of this process."""
     devices = pick_devices(replicas)
     digits = DigitsDataset()
@@ -130,9 +130,7 @@ def train(
             loss = forward_and_backward(model, images, labels, devices)
             optimizer.step()
             losses.append(loss)
-    return TrainingResult(
-        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
-    )
+    return Result([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 
 if __name__ == "__main__":

@@ -124,7 +124,7 @@ class Block(nn.Module):
         return tokens + self.mlp(self.norm_2(tokens))
 
 
-class TrainingResult(NamedTuple):
+class Result(NamedTuple):
     """The result of a training run; the same fields in every chapter."""
 
     losses: list[float]  # one a step: the mean over the rows of the whole batch
@@ -133,10 +133,10 @@ class TrainingResult(NamedTuple):
 
     def __repr__(self) -> str:
         if not self.losses:
-            return f"Trained(no steps, {self.accuracy:.1%} right)"
+            return f"Result(no steps, {self.accuracy:.1%} right)"
         first, last = self.losses[0], self.losses[-1]
         steps = f"{len(self.losses)} steps, loss {first:.4f} to {last:.4f}"
-        return f"Trained({steps}, {self.accuracy:.1%} right)"
+        return f"Result({steps}, {self.accuracy:.1%} right)"
 
     def report(self, epochs: int) -> str:
         """A line for each epoch with the mean of its steps' losses, then the accuracy."""
@@ -184,9 +184,7 @@ def furthest(ours: dict[str, Tensor], theirs: dict[str, Tensor]) -> float:
     return max((ours[name] - theirs[name]).abs().max().item() for name in theirs)
 
 
-def differences(
-    runs: Mapping[int, TrainingResult | list[TrainingResult]], alone: TrainingResult
-) -> pd.DataFrame:
+def differences(runs: Mapping[int, Result | list[Result]], alone: Result) -> pd.DataFrame:
     """How far runs are from one process, at most: a row for each number of ranks.
 
     `runs` has for each number of ranks one result, or a list with that of each rank. Columns:
@@ -194,7 +192,7 @@ def differences(
     """
     rows: dict[int, dict[str, float]] = {}
     for ranks, result in runs.items():
-        of_ranks = [result] if isinstance(result, TrainingResult) else result
+        of_ranks = [result] if isinstance(result, Result) else result
         losses = torch.tensor([run.losses for run in of_ranks]) - torch.tensor(alone.losses)
         rows[ranks] = {
             "losses": losses.abs().max().item(),

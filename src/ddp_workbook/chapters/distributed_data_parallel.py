@@ -20,7 +20,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
     weights_on_cpu,
@@ -84,7 +84,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> TrainingResult:
+) -> Result:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())  # a small batch may leave none
@@ -105,9 +105,7 @@ def train(
     dist.all_reduce(losses)  # adds up the shares; in the loop, each step would wait twice
     del ddp  # before its group: whoever frees a gloo group last can hang (torch 2.13)
     cleanup()
-    return TrainingResult(
-        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
-    )
+    return Result([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 
 if __name__ == "__main__":

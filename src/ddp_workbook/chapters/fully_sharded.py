@@ -16,7 +16,7 @@ from torch.distributed.fsdp import fully_shard
 from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsTransformer,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
 )
@@ -48,7 +48,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> TrainingResult:
+) -> Result:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())
@@ -71,7 +71,7 @@ def train(
     right = accuracy(sharded, digits)  # on all ranks: its forward gathers
     weights = whole_weights(sharded)
     cleanup()
-    return TrainingResult([loss.item() for loss in losses], right, weights)
+    return Result([loss.item() for loss in losses], right, weights)
 
 
 if __name__ == "__main__":

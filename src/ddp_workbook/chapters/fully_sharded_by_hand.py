@@ -22,7 +22,7 @@ from torch.autograd.graph import saved_tensors_hooks
 from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsTransformer,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
 )
@@ -206,7 +206,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> TrainingResult:
+) -> Result:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())
@@ -229,7 +229,7 @@ def train(
     right = accuracy(sharded, digits)  # on all ranks: its forward gathers
     weights = {name: full.cpu() for name, full in sharded.full_parameters().items()}
     cleanup()
-    return TrainingResult([loss.item() for loss in losses], right, weights)
+    return Result([loss.item() for loss in losses], right, weights)
 
 
 if __name__ == "__main__":

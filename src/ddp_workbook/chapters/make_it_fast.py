@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
     weights_on_cpu,
@@ -131,7 +131,7 @@ def train(
     width: int = WIDTH,
     depth: int = DEPTH,
     rung: str = "ddp",
-) -> TrainingResult:
+) -> Result:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     mine = slice(dist.get_rank(), None, dist.get_world_size())  # a small batch may leave none
@@ -152,9 +152,7 @@ def train(
     dist.all_reduce(losses)  # adds up the shares; in the loop, each step would wait twice
     del step  # before its group: whoever frees a gloo group last can hang (torch 2.13)
     cleanup()
-    return TrainingResult(
-        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
-    )
+    return Result([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
     weights_on_cpu,
@@ -151,7 +151,7 @@ def train(
     width: int = WIDTH,
     depth: int = DEPTH,
     state: str = "",
-) -> TrainingResult:
+) -> Result:
     """Train on all ranks together; every rank returns the same.
 
     If asked to stop before the last epoch, save the training in the file `state`, and end.
@@ -184,9 +184,7 @@ def train(
     if done < epochs:
         save_and_exit(state, settings, model, optimizer, done, losses)
     cleanup()
-    return TrainingResult(
-        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
-    )
+    return Result([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 
 if __name__ == "__main__":

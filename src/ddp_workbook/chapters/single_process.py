@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsMLP,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
     weights_on_cpu,
@@ -39,7 +39,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> TrainingResult:
+) -> Result:
     """Train in this process, on the GPU if there is one."""
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     digits = DigitsDataset()
@@ -53,9 +53,7 @@ def train(
             loss = forward_and_backward(model, images.to(device), labels.to(device))
             optimizer.step()
             losses.append(loss)
-    return TrainingResult(
-        [loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model)
-    )
+    return Result([loss.item() for loss in losses], accuracy(model, digits), weights_on_cpu(model))
 
 
 if __name__ == "__main__":

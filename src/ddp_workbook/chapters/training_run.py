@@ -27,7 +27,7 @@ import torch
 import torch.distributed as dist
 from torch.optim.optimizer import register_optimizer_step_post_hook
 
-from ddp_workbook.chapters.digits import TrainingResult
+from ddp_workbook.chapters.digits import Result
 from ddp_workbook.chapters.results import ResultsError, append_row, check_results, line_of
 
 MAY_BE_ZERO = {"epochs", "depth"}  # other whole numbers are at least 1
@@ -35,7 +35,7 @@ WARM_UP = 3  # uncounted steps: memory is allocated, connections made, DDP plans
 WRONG_INPUT = 2  # the exit code that argparse uses
 
 
-def run(train: Callable[..., TrainingResult]) -> None:
+def run(train: Callable[..., Result]) -> None:
     """Train as the command line asks, report on rank 0, and end the process.
 
     It returns only where torch's `record` takes the end of a run without an error for a return.
@@ -50,7 +50,7 @@ def run(train: Callable[..., TrainingResult]) -> None:
     record(train_and_report)(train)  # else the report says "exit code 1", not the error
 
 
-def train_and_report(train: Callable[..., TrainingResult]) -> NoReturn:
+def train_and_report(train: Callable[..., Result]) -> NoReturn:
     """`run` without its error handling."""
     options, refusal = read_command_line(train)
     results = options.pop("results", "")
@@ -104,7 +104,7 @@ class CommandLine(argparse.ArgumentParser):
             super().print_help(file)
 
 
-def read_command_line(train: Callable[..., TrainingResult]) -> tuple[dict[str, Any], str]:
+def read_command_line(train: Callable[..., Result]) -> tuple[dict[str, Any], str]:
     """The options by name, and a sentence that says what is wrong with them, or ""."""
     purpose = (train.__globals__["__doc__"] or "").partition("\n")[0]
     parser = CommandLine(f"{program(train)}.py", description=purpose, allow_abbrev=False)
@@ -135,7 +135,7 @@ def whole_number(least: int) -> Callable[[str], int]:
     return read
 
 
-def program(train: Callable[..., TrainingResult]) -> str:
+def program(train: Callable[..., Result]) -> str:
     """The name of the chapter whose `train` this is."""
     return Path(inspect.getfile(train)).stem
 
@@ -233,7 +233,7 @@ class Steps:
 
 
 def row_of(
-    name: str, options: dict[str, Any], result: TrainingResult, steps: Steps, seconds: float
+    name: str, options: dict[str, Any], result: Result, steps: Steps, seconds: float
 ) -> dict[str, Any]:
     """The row of this run, with the columns of `results`; floats to six digits."""
     milliseconds = steps.milliseconds() or nan

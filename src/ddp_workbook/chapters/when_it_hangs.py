@@ -15,7 +15,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, TrainingResult, weights_on_cpu
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, Result, weights_on_cpu
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.samplers import (
     BATCH_SIZE,
@@ -104,7 +104,7 @@ def train(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> TrainingResult:
+) -> Result:
     """Train on all ranks together; every rank returns the same."""
     device = setup()
     digits = DigitsDataset()
@@ -131,7 +131,7 @@ def train(
     right = accuracy_over_ranks(model, loader, device)
     del ddp
     cleanup()
-    return TrainingResult([loss.item() for loss in losses], right, weights_on_cpu(model))
+    return Result([loss.item() for loss in losses], right, weights_on_cpu(model))
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ import torch
 from ddp_workbook import RankFailed, launch
 from ddp_workbook.chapters import checkpoint_and_recover
 from ddp_workbook.chapters.checkpointing import FORMAT, MAX_SAVES, Checkpointer, is_whole
-from ddp_workbook.chapters.digits import TrainingResult
+from ddp_workbook.chapters.digits import Result
 from ddp_workbook.experiments.checkpoint_and_recover.elastic import TRACED_TRAINING
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import killed
@@ -28,11 +28,11 @@ OFTEN = pytest.mark.release("trainings that are killed")
 
 
 @cache
-def uninterrupted_run(ranks: int) -> TrainingResult:
+def uninterrupted_run(ranks: int) -> Result:
     return launch(checkpoint_and_recover.train, ranks=ranks, **RUN)[0]
 
 
-def equal_in_every_bit(one: TrainingResult, other: TrainingResult) -> bool:
+def equal_in_every_bit(one: Result, other: Result) -> bool:
     same = [torch.equal(value, other.weights[name]) for name, value in one.weights.items()]
     return all(same) and one.losses == other.losses
 

@@ -20,7 +20,7 @@ import pandas as pd
 
 import ddp_workbook
 from ddp_workbook.chapters import checkpoint_and_recover
-from ddp_workbook.chapters.digits import TrainingResult, furthest
+from ddp_workbook.chapters.digits import Result, furthest
 from ddp_workbook.experiments.checkpoint_and_recover import traced_training
 from manyranks import figures
 from manyranks.errors import RankFailed
@@ -52,9 +52,7 @@ STARTED, STEP, KILLED, ERROR = "started", "step", "killed", "error"  # what rank
 # In a rank
 
 
-def train_and_log(
-    folder: str, pace: float, victim: int | str, saved: str, every: int
-) -> TrainingResult:
+def train_and_log(folder: str, pace: float, victim: int | str, saved: str, every: int) -> Result:
     """The chapter's training, `pace` seconds a step longer; it notes what the page wants to see."""
     rank = int(os.environ["RANK"])
     with Path(folder, f"{rank}").open("a", buffering=1) as notes:
@@ -118,7 +116,7 @@ class RunOutcome(NamedTuple):
 
     attempts: list[Attempt]
     failures: list[RankFailed]
-    result: TrainingResult | None
+    result: Result | None
 
 
 class Runs:
@@ -174,7 +172,7 @@ class Runs:
 
 
 @cache
-def uninterrupted_run() -> TrainingResult:
+def uninterrupted_run() -> Result:
     """The same training, and nobody kills a rank."""
     return launch(checkpoint_and_recover.train, ranks=RANKS, **RUN)[0]
 
@@ -253,7 +251,7 @@ def in_words(attempt: Attempt, failure: RankFailed) -> str:
     return f"{words}."
 
 
-def end_in_words(attempts: Sequence[Attempt], result: TrainingResult) -> str:
+def end_in_words(attempts: Sequence[Attempt], result: Result) -> str:
     """How many steps were computed twice, and whether losses and weights are the uninterrupted."""
     expected = uninterrupted_run()
     again = sum(len(attempt.losses()) for attempt in attempts) - STEPS

@@ -12,7 +12,7 @@ from torch import nn
 from ddp_workbook.chapters.digits import (
     DigitsDataset,
     DigitsTransformer,
-    TrainingResult,
+    Result,
     accuracy,
     batches,
     furthest,
@@ -35,7 +35,7 @@ def one_process(
     batch_size: int = BATCH_SIZE,
     width: int = WIDTH,
     depth: int = DEPTH,
-) -> TrainingResult:
+) -> Result:
     """The transformer trained without ranks: what every way of sharding must equal."""
     digits = DigitsDataset()
     torch.manual_seed(SEED)
@@ -50,11 +50,11 @@ def one_process(
             nn.utils.clip_grad_norm_(model.parameters(), MAX_NORM)
             optimizer.step()
             losses.append(loss.item())
-    return TrainingResult(losses, accuracy(model, digits), weights_on_cpu(model))
+    return Result(losses, accuracy(model, digits), weights_on_cpu(model))
 
 
 def differences(
-    programs: Sequence[ModuleType], alone: TrainingResult, ranks: Sequence[int], **run: Any
+    programs: Sequence[ModuleType], alone: Result, ranks: Sequence[int], **run: Any
 ) -> pd.DataFrame:
     """How far the weights are from those of one process, for each program and number of ranks."""
     values = {
