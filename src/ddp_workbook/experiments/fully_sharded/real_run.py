@@ -213,8 +213,8 @@ def memory_parts(measurements: dict[str, SwitchMeasurement], parts: Sequence[str
 
 def memory_table(measurements: dict[str, SwitchMeasurement]) -> pd.DataFrame:
     """What rank 0 holds, in kB: a row for each switch."""
-    table = memory_parts(measurements, ("kept", "unsharded", "activations", "peak"))
-    names = {"kept": "parameters, gradients, state"}
+    table = memory_parts(measurements, ("model_states", "unsharded", "activations", "peak"))
+    names = {"model_states": "parameters, gradients, state"}
     return table.rename(columns=names).round().astype(int)
 
 
