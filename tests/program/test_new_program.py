@@ -218,8 +218,9 @@ def test_a_checkpoint_of_another_model_is_named(project, tmp_path):
 
 
 @pytest.mark.push("the program to take home")
-def test_sharded_a_model_without_blocks_is_refused(tmp_path):
+def test_sharded_a_model_without_blocks_is_refused(tmp_path, monkeypatch):
     """It would be one unit, which is gathered whole."""
+    monkeypatch.chdir(tmp_path)  # it saves here
     write(tmp_path / "own", "fsdp")
     task = tmp_path / "own" / "task.py"
     task.write_text(task.read_text().replace("Block(width), Block(width)", "nn.GELU()"))
