@@ -39,7 +39,7 @@ def run_calls(
 
     Notes in the attempt what it prints, and in the file `progress` the number of each call after
     the first one. Raises what `launch` raises: RanksHung only for a proven hang, however busy the
-    machine is, and TooBusyToTell when a long patience ends.
+    machine is, and HangUndecided when a long patience ends.
     """
     attempt.ranks = size if check.group else 0
     if fork_server.METHOD == "forkserver" and fork_server.server_pid() not in WARM_SERVERS - {None}:

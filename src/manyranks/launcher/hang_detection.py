@@ -66,7 +66,7 @@ class HangLimits:
     polling: float = 10.0  # one of them polls, the others stand still
     processor: float = 4.0  # of processor time in one phase, most likely in the worker
     slow: float = 5.0  # of wall time until `on_slow` is called once, unless all ranks stand
-    patience: float = 300.0  # of wall time until TooBusyToTell is raised
+    patience: float = 300.0  # of wall time until HangUndecided is raised
     on_slow: Callable[[], None] | None = None
 
 

@@ -101,7 +101,7 @@ def run_ranks(
     `quiet` shows no torchrun line; `threads` is the number of torch threads of each rank;
     `environment` holds extra environment variables for all ranks. `hang_limits` replaces `timeout`:
     the ranks are stopped when they are proven to hang, however busy the machine is, and
-    TooBusyToTell is raised when the patience in these limits ends without a proof. The ranks' lines
+    HangUndecided is raised when the patience in these limits ends without a proof. The ranks' lines
     go to `output` instead of stdout. Several launches may run at once in threads: only the main
     thread sees an interrupt, and passes it on by setting `cancelled`. `names` replace "[rank 0]"
     and so on before the lines that the processes print. The ranks communicate as on `network`.

@@ -1,4 +1,4 @@
-"""Chapter 09: what its comparisons of the ranks notice, and what its patients show."""
+"""Chapter 09: what its comparisons of the ranks notice, and what its programs show."""
 
 import pytest
 import torch
@@ -97,18 +97,18 @@ def test_parameters_without_a_gradient_are_compared_too():
     assert on_ranks(2)(gradient_checked, True) == [wrong, wrong]
 
 
-@pytest.mark.parametrize("patient", FAULTY_PROGRAMS)
-def test_each_patient_is_as_the_page_says(patient):
-    """Six hang, with the rank that differs named; five are told from the one that is well."""
-    call, limits = call_of(symptoms.run_program, (patient,), {}, 4), HangLimits(patience=60)
-    if patient in HANGS:
+@pytest.mark.parametrize("program", FAULTY_PROGRAMS)
+def test_each_program_is_as_the_page_says(program):
+    """Six hang, with the rank that differs named; five are told from the correct one."""
+    call, limits = call_of(symptoms.run_program, (program,), {}, 4), HangLimits(patience=60)
+    if program in HANGS:
         with pytest.raises(RanksHung) as hung:
             run_ranks(call, 4, quiet=True, hang_limits=limits)
         assert hung.value.mismatches
         return
     text = str(symptoms.symptoms_table(run_ranks(call, 4, quiet=True, hang_limits=limits)))
     assert ("no" in [line.split()[-1] for line in text.splitlines()] or "no, from" in text) == (
-        patient != symptoms.CORRECT
+        program != symptoms.CORRECT
     )
 
 

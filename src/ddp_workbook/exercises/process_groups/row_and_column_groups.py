@@ -73,7 +73,7 @@ NEW_GROUP = dist.distributed_c10d._new_group_with_tag  # new_group and all other
 
 
 class Register:
-    """Compares what the ranks ask new_group for: NotYet if these are not the same groups in order.
+    """Compares what the ranks ask new_group for: CheckFailed if the groups or their order differ.
 
     Without it, luck decides whether the ranks hang. Groups that only their members make pass.
     """
@@ -100,7 +100,7 @@ class Register:
         return NEW_GROUP(ranks, *args, **kwargs)
 
     def compare(self, ranks: list[int] | None) -> None:
-        """Raise NotYet if another rank makes another group now."""
+        """Raise CheckFailed if another rank makes another group now."""
         self.calls += 1
         keys = [f"{self.calls} {rank}" for rank in range(dist.get_world_size())]
         self.store.set(keys[dist.get_rank()], json.dumps(ranks))

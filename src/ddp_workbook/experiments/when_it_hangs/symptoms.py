@@ -1,4 +1,4 @@
-"""Twelve patients on four ranks, and the doctor who sees them.
+"""Twelve programs on four ranks, and what the doctor says of them.
 
 Who hangs says where; who does not is examined by five signals.
 """
@@ -40,7 +40,7 @@ class ProgramRun(NamedTuple):
 
 
 def run_program(program: str) -> tuple[ProgramRun, ProgramRun]:
-    """Run the program that is well, then the patient's; all from one seed."""
+    """Run the correct program, then the chosen one; all from one seed."""
     setup()
     runs = []
     for name in (CORRECT, program):
@@ -54,13 +54,13 @@ def run_program(program: str) -> tuple[ProgramRun, ProgramRun]:
 
 
 def play_symptoms() -> ddp_workbook.Play:
-    """A control for the patient; a hang is shown as `launch` reports it."""
+    """A control for the program; a hang is shown as `launch` reports it."""
     return ddp_workbook.play(
         run_program,
         symptoms_table,
         ranks=4,
         stills=[{"program": program} for program in "BCGHJ"],
-        program=ddp_workbook.choice("patient", tuple(FAULTY_PROGRAMS)),
+        program=ddp_workbook.choice("program", tuple(FAULTY_PROGRAMS)),
     )
 
 
@@ -111,7 +111,7 @@ def yes_or_no(of_steps: list[bool]) -> str:
 
 
 def programs_table() -> ddp_workbook.TextTable:
-    """Who the patients were, and where people asked about them."""
+    """What is wrong with each program, and where people asked about it."""
     rows = [
         (
             name,
@@ -121,7 +121,7 @@ def programs_table() -> ddp_workbook.TextTable:
         )
         for name, entry in FAULTY_PROGRAMS.items()
     ]
-    columns = ["patient", "program", "what was wrong", "thread on GitHub"]
+    columns = ["program", "name", "what was wrong", "thread on GitHub"]
     return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))
 
 
@@ -133,9 +133,9 @@ TRAINS_TO_THE_END = "AHIJKL"
 
 @figures.house_style
 def curves() -> figures.Picture:
-    """The losses that rank 0 logs, of the patient that is well and of the five silent ones."""
+    """The losses that rank 0 logs, of the correct program and of the five silent ones."""
     losses_by_program = {
-        f"patient {program}": ddp_workbook.launch(run_program, program, ranks=4)[0][1].log.losses
+        f"program {program}": ddp_workbook.launch(run_program, program, ranks=4)[0][1].log.losses
         for program in TRAINS_TO_THE_END
     }
     table = pd.DataFrame(losses_by_program, index=pd.RangeIndex(1, 5, name="step"))
@@ -156,13 +156,13 @@ def doctor_report(program: str, ranks: int) -> DoctorReport:
 
 
 def play_doctor() -> ddp_workbook.Play:
-    """Controls for the patient, and for how many ranks it is seen on."""
+    """Controls for the program, and for how many ranks it runs on."""
     return ddp_workbook.play(
         lambda program, number: doctor_report(program, number),
         lambda diagnosis, **_: diagnosis,
         ranks=None,
         stills=[{"program": one} for one in "AIKC"],
-        program=ddp_workbook.choice("patient", tuple(FAULTY_PROGRAMS), "H"),
+        program=ddp_workbook.choice("program", tuple(FAULTY_PROGRAMS), "H"),
         number=ddp_workbook.slider("ranks", (2, 3, 4), 4),
     )
 
