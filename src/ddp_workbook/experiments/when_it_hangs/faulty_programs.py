@@ -1,4 +1,4 @@
-"""Twelve programs, each shortened to its mistake: six hang, five are wrong in silence, one is correct.
+"""Twelve programs, each shortened to its mistake: six hang, five are silently wrong, one is right.
 
 Each runs on four ranks. What a silent one notes in its `log` before each step is what the page
 then looks at; nothing else in it knows the chart.
