@@ -18,8 +18,8 @@ CHAPTERS = {
     "distributed_data_parallel": ["average_gradients"],
     "further_constructor": ["broadcast_parameters"],
     "further_inside_ddp": ["bucketed_average"],
-    "further_the_batch": ["accumulate", "global_loss"],
     "further_mixed_precision": ["which_dtype", "mixed_step"],
+    "further_the_batch": ["accumulate", "global_loss"],
     "process_groups": ["where_is", "row_and_column_groups"],
     "further_groups_and_meshes": ["hierarchical_all_reduce"],
     "further_waiting": ["once_per_run"],
@@ -41,15 +41,13 @@ CHAPTERS = {
     "checkpoint_and_recover": ["save_atomically", "stop_together"],
     "further_elastic": ["resume_exactly"],
     "further_goodput": ["checkpoint_interval"],
-    "when_it_hangs": ["who_is_missing", "find_the_straggler"],
-    "further_silently_wrong": [
-        *("same_on_all_ranks", "fix_uneven_batches", "fix_sharded_training"),
-    ],
     "further_sharded_checkpoints": ["full_state", "load_resharded"],
+    "when_it_hangs": ["who_is_missing", "find_the_straggler"],
+    "further_silently_wrong": ["same_on_all_ranks", "fix_uneven_batches", "fix_sharded_training"],
     "make_it_fast": ["mfu", "overlap_with_hooks"],
-    "further_profiler": ["read_the_timeline"],
     "further_fewer_bytes": ["compress_gradients"],
     "further_fewer_messages": ["choose_bucket", "every_h_steps"],
+    "further_profiler": ["read_the_timeline"],
 }
 
 
