@@ -24,6 +24,37 @@ NAMES = {  # of the package itself
     "recorded": "run_and_record",
     "yours": "own_solution",
 }
+SUBJECTS = {  # of a chapter's demonstrations, as in demos.ward
+    "apart": "local_sgd",
+    "breaks": "rendezvous_faults",
+    "cause": "failing_program",
+    "dealing": "index_sharding",
+    "does_it_pay": "break_even_batch",
+    "half_speed": "half_precision_speed",
+    "half_written": "interrupted_save",
+    "kill": "killed_ranks",
+    "late": "late_rank",
+    "lock": "gil",
+    "meeting": "rendezvous",
+    "moves": "before_and_after",
+    "often": "save_interval",
+    "orders": "shuffling",
+    "patients": "faulty_programs",
+    "samples": "assignments",
+    "signals": "assertion_costs",
+    "state": "what_to_save",
+    "to_1024": "projection",
+    "told": "graceful_stop",
+    "torn": "torn_files",
+    "triage": "stacks_and_dumps",
+    "uneven": "uneven_inputs",
+    "waits": "completion",
+    "ward": "symptoms",
+    "watched": "traced_training",
+    "when": "network_crossover",
+    "where": "step_breakdown",
+    "workers": "loader_workers",
+}
 
 
 class FormerModules(MetaPathFinder, Loader):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook import former_names
+from ddp_workbook import experiments, former_names
 from ddp_workbook.judging import attempts
 from ddp_workbook.judging.catalogue import UnknownExercise, find, names
 from ddp_workbook.workshop.grading import unknown_files
@@ -34,6 +34,15 @@ def test_the_imports_that_pages_showed_work_in_a_new_process():
     """README's and the guide's, too."""
     done = subprocess.run([sys.executable, "-c", SHOWN], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(("former", "now"), former_names.SUBJECTS.items())
+def test_a_subject_of_the_demonstrations_says_what_it_is_called_now(former, now):
+    """In the chapter that has it, where no other module took its name."""
+    (file,) = Path(experiments.__path__[0]).glob(f"*/{now}.py")
+    demos = import_module(f"ddp_workbook.experiments.{file.parent.name}")
+    with pytest.raises(AttributeError, match=f"'{former}': it is called {now} now"):
+        getattr(demos, former)
 
 
 def test_a_name_that_never_was_is_pythons_own_error():

@@ -50,7 +50,7 @@ COURSE = {  # each may import from the workbench, too
     "page": set(),
     "judging": {"page"},
     "exercises": {"judging"},
-    "experiments": {"chapters", "exercises", "page", "judging"},
+    "experiments": {"chapters", "exercises", "page", "judging", "former_names"},
     "program": {"chapters"},
     "workshop": {"chapters", "exercises", "page", "judging"},
     "cli": {"program", "workshop"},

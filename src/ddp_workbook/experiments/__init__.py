@@ -4,12 +4,14 @@ A page has all of a chapter's subjects under one name:
 
     from ddp_workbook.experiments import samplers as demos
 
-    demos.work.busy(...)
+    demos.index_sharding.play_index_sharding()
 """
 
 from collections.abc import Callable
 from importlib import import_module
 from types import ModuleType
+
+from ddp_workbook.former_names import SUBJECTS
 
 
 def subjects(package: str) -> Callable[[str], ModuleType]:
@@ -21,6 +23,7 @@ def subjects(package: str) -> Callable[[str], ModuleType]:
         except ModuleNotFoundError as error:
             if error.name != f"{package}.{name}":
                 raise
-            raise AttributeError(f"module {package!r} has no attribute {name!r}") from None
+            now = f": it is called {SUBJECTS[name]} now" if name in SUBJECTS else ""
+            raise AttributeError(f"module {package!r} has no attribute {name!r}{now}") from None
 
     return subject
