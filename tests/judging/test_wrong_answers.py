@@ -98,7 +98,7 @@ def calls_of_all(name: str) -> dict[str, Calls]:
 
 
 def reuse_calls(calls: Calls) -> Callable[..., Calls]:
-    """In the place of `made`: these are all calls of the attempt at the largest size."""
+    """In the place of `run_calls`: these are all calls of the attempt at the largest size."""
 
     def run_or_reuse(check, attempt, size, only=None, progress=""):
         if not progress or size != max(check.sizes, default=0):

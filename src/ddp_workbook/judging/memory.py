@@ -12,7 +12,7 @@ PAUSE_S = 0.005  # seconds
 
 
 class PeakMemoryMode(TorchDispatchMode):
-    """Record in `most` the peak number of bytes in new tensors.
+    """Record in `peak_bytes` the peak number of bytes in new tensors.
 
     Above `limit` it waits for memory to be freed by other threads, up to `patience` seconds in all.
     """

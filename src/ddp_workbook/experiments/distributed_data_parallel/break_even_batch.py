@@ -136,7 +136,7 @@ def break_even_rows(costs: Sequence[StepCosts]) -> float:
 def break_even(steps: pd.DataFrame, even: float) -> figures.Picture:
     """Milliseconds of a step against the rows of the batch, and where DDP begins to pay.
 
-    `steps` is what `against_formula` returns, `even` is from `even_rows`.
+    `steps` is what `against_formula` returns, `even` is from `break_even_rows`.
     """
     measurements = (
         steps[["one process", "DDP"]]
