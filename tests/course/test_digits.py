@@ -149,7 +149,7 @@ def test_a_file_that_is_not_there_or_a_folder_is_refused(tmp_path):
     assert "is a folder" in complaint(tmp_path)
 
 
-PACKED = gzip.compress(f"{HEADER}\n{THREE}\n".encode())
+PACKED = gzip.compress(f"{HEADER}\n{THREE}\n".encode(), mtime=0)
 
 
 @pytest.mark.parametrize(

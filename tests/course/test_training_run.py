@@ -126,6 +126,7 @@ def test_a_rank_that_was_given_another_command_line_says_so_itself(tmp_path, cap
 
 def test_rank_0_appends_what_was_trained_and_where(tmp_path, capsys, monkeypatch):
     monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     path = tmp_path / "results.csv"
     launch(single_process.__file__, *OPTIONS, "--results", str(path), ranks=1)
     launch(DDP.__file__, *OPTIONS, "--results", str(path), ranks=3)

@@ -123,7 +123,7 @@ def misspells_a_name():
 
 
 def misspells_an_attribute():
-    return torch.ones(2).shap
+    return torch.Size([2]).nume()
 
 
 def reads_a_wrapped_model():

@@ -14,7 +14,7 @@ LIMITS = {
     "real_run": 120,
     "copies": 40,
 }
-TESTS, PAGE = 120, 75
+TESTS, PAGE = 180, 150
 FOR_TESTS = ("pytest", "psutil")
 FOR_PAGES = (
     "nbclient", "nbformat", "nbconvert", "ipykernel", "ipywidgets", "jupyterlab_pygments",
@@ -23,12 +23,16 @@ FOR_PAGES = (
 
 @dataclass(frozen=True)
 class Part:
-    """Name, time limit in seconds, Python's arguments, and the packages that it needs."""
+    """Name, time limit in seconds, Python's arguments, and the packages that it needs.
+
+    `alone`: nothing else runs beside it, because it measures.
+    """
 
     name: str
     limit: float
     arguments: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    alone: bool = True
 
 
 def parts() -> list[Part]:
@@ -36,7 +40,7 @@ def parts() -> list[Part]:
     work = ("-m", "tools.gpu.work")
     measurements = [Part(name, LIMITS[name], (*work, "measure", name)) for name in MEASUREMENTS]
     stems = sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))
-    pages = [Part(stem, PAGE, (*work, "page", stem), FOR_PAGES) for stem in stems]
+    pages = [Part(stem, PAGE, (*work, "page", stem), FOR_PAGES, alone=False) for stem in stems]
     return [*measurements, tests(), *pages]
 
 
@@ -51,4 +55,4 @@ def tests() -> Part:
         if "mark.gpu1" in path.read_text(encoding="utf-8")
     ]
     options = ("-q", "-m", "gpu1", "-p", "no:cacheprovider")
-    return Part("tests", TESTS, ("-m", "pytest", *options, *files), FOR_TESTS)
+    return Part("tests", TESTS, ("-m", "pytest", *options, *files), FOR_TESTS, alone=False)

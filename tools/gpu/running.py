@@ -6,13 +6,16 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
+from manyranks.launcher.limits import usable_cores
 from tools.gpu.parts import Part
 from tools.set_up import ROOT
 
@@ -20,6 +23,8 @@ OK, FAILED, SKIPPED = "ok", "failed", "skipped"
 BUDGET_S = 540.0  # seconds for all parts: a machine is often lent for ten minutes, set-up included
 MIN_PART_S = 15.0  # seconds that a part needs to begin: torch and CUDA alone can take ten
 LOGS = ROOT / "build" / "gpu"
+INTERRUPTED = threading.Event()  # by Ctrl-C: no other part begins
+POLL_S = 0.5
 LOG_LINES = 12  # last lines of a part that failed
 # Otherwise NCCL and gloo look for a network, which a single machine may not have.
 LOOPBACK = {"NCCL_SOCKET_IFNAME": "lo", "GLOO_SOCKET_IFNAME": "lo"}
@@ -43,13 +48,15 @@ def run_all(
 ) -> list[Outcome]:
     """The outcome of each part, in order; `report` is called with each at once.
 
-    A part that fails or takes too long does not stop the others. One that would begin less than
-    LEAST seconds before the budget's end is skipped, and so are all after an interrupt.
+    Parts that need to be alone come one after another, then the others side by side. A part that
+    fails or takes too long does not stop the others. One that would begin less than MIN_PART_S
+    seconds before the budget's end is skipped, and so are all after an interrupt.
     """
-    end, outcomes, is_interrupted = time.monotonic() + budget, [], False
-    for part in parts:
+    end, outcomes = time.monotonic() + budget, {}
+
+    def run_one(part: Part) -> None:
         remaining = end - time.monotonic()
-        if is_interrupted:
+        if INTERRUPTED.is_set():
             outcome = Outcome(part.name, 0, SKIPPED, "interrupted")
         elif lacking := missing(part):
             outcome = Outcome(part.name, 0, SKIPPED, f"not installed here: {', '.join(lacking)}")
@@ -58,10 +65,35 @@ def run_all(
             outcome = Outcome(part.name, 0, SKIPPED, words)
         else:
             outcome = run(part, min(part.limit, remaining), logs)
-            is_interrupted = outcome.reason == "interrupted"
-        outcomes.append(outcome)
+        outcomes[part.name] = outcome
         report(outcome)
-    return outcomes
+
+    INTERRUPTED.clear()
+    for part in parts:
+        if part.alone:
+            run_one(part)
+    with ThreadPoolExecutor(side_by_side()) as pool:
+        waiting = [pool.submit(run_one, part) for part in parts if not part.alone]
+        try:
+            wait(waiting)
+        except KeyboardInterrupt:  # comes to this thread alone
+            INTERRUPTED.set()
+    for future in waiting:
+        future.result()
+    return [outcomes[part.name] for part in parts]
+
+
+def side_by_side() -> int:
+    """How many parts that need not be alone run at once: each has ranks of its own.
+
+    One, if the GPU is for one process only.
+    """
+    query = ["nvidia-smi", "--query-gpu=compute_mode", "--format=csv,noheader"]
+    try:
+        modes = subprocess.run(query, capture_output=True, text=True, timeout=20).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        modes = ""
+    return 1 if "Exclusive" in modes else max(1, usable_cores() // 2)
 
 
 def missing(part: Part) -> list[str]:
@@ -84,15 +116,29 @@ def run(part: Part, limit: float, logs: Path = LOGS) -> Outcome:
             start_new_session=True,  # Ctrl-C reaches only this process, which ends the part
         )
         try:
-            code = process.wait(limit)
+            code = wait_for(process, limit)
             reason = "" if code == 0 else failure_reason(log, code)
         except subprocess.TimeoutExpired:
             reason = f"took more than {limit:.0f} s, and was ended"
         except KeyboardInterrupt:
+            INTERRUPTED.set()
             reason = "interrupted"
         finally:
             end(process)
     return Outcome(part.name, time.monotonic() - start, FAILED if reason else OK, reason)
+
+
+def wait_for(process: subprocess.Popen, limit: float) -> int:
+    """Its exit code. Raises TimeoutExpired, and KeyboardInterrupt in each thread after one."""
+    deadline = time.monotonic() + limit
+    while True:
+        try:
+            return process.wait(min(POLL_S, max(0, deadline - time.monotonic())))
+        except subprocess.TimeoutExpired:
+            if INTERRUPTED.is_set():
+                raise KeyboardInterrupt from None
+            if time.monotonic() >= deadline:
+                raise
 
 
 def environment() -> dict[str, str]:

@@ -54,7 +54,8 @@ def main(kind: str, name: str = "") -> None:
     else:
         failed = print(one_gpu.name_of(device))
     if failed:
-        sys.exit(failed)
+        print(failed)
+        sys.exit(failed.splitlines()[0])  # the last line of the log is the part's reason
 
 
 if __name__ == "__main__":

@@ -29,6 +29,7 @@ from ddp_workbook.chapters.digits import CLASSES, PIXELS, SIDE, DigitsTransforme
 from ddp_workbook.chapters.fully_sharded_real_run import Settings
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from ddp_workbook.experiments.fully_sharded.strategies import FAKE, STRATEGIES, Strategy
+from ddp_workbook.page.display import TextTable, text_table
 from manyranks.files import write_atomically
 from manyranks.recording.timing import compare, speed_up, summary, synchronise, time_step
 
@@ -70,13 +71,26 @@ PAGE_COLUMNS = {  # what pages show of a table
     "precision": (*MODEL, "candidate", "median_ms", "times_as_fast"),
     "one_rank": (*MODEL, "candidate", "median_ms", "times_as_long"),
     "real_run": (
-        "layers", "width", "length", "batch", "checkpointing", "compiled",
-        "peak_bytes", "tokens_per_s", "mfu_percent",
+        "checkpointing", "compiled", "peak_bytes", "median_ms", "tokens_per_s", "mfu_percent",
     ),
     "copies": (
         "mebibytes", "host_memory", "non_blocking", "median_gb_per_s", "returns_after_ms",
     ),
 }  # fmt: skip
+HEADINGS = {  # of columns whose names are not words; bytes are shown in GB, of 10^9 bytes
+    "candidate": "way",
+    "activation_bytes": "kept for backward, GB",
+    "peak_bytes": "peak, GB",
+    "median_ms": "a step, ms",
+    "times_as_fast": "times as fast",
+    "times_as_long": "times as long",
+    "tokens_per_s": "tokens a second",
+    "mfu_percent": "MFU, %",
+    "mebibytes": "MiB",
+    "host_memory": "host memory",
+    "median_gb_per_s": "GB a second",
+    "returns_after_ms": "the call returns after, ms",
+}
 
 Row = dict[str, Any]
 Cases = dict[str, Callable[[], list[Row]]]
@@ -97,8 +111,8 @@ def recorded_gpu(name: str, folder: Path = FOLDER) -> pd.DataFrame:
     return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=_header(name))
 
 
-def recorded_gpu_table(name: str, folder: Path = FOLDER) -> pd.DataFrame | str:
-    """A recorded table as a page shows it, the machine first; a sentence if nothing can be shown.
+def recorded_gpu_table(name: str, folder: Path = FOLDER) -> TextTable | str:
+    """A recorded table as a page shows it, below its machine; a sentence if nothing can be shown.
 
     `name` is as for `recorded_gpu`. An older `make gpu` may have written other columns.
     """
@@ -108,7 +122,10 @@ def recorded_gpu_table(name: str, folder: Path = FOLDER) -> pd.DataFrame | str:
         return f"{lacks}: an older version wrote it. Run `make gpu` again."
     if table.empty:
         return "No GPU has been measured yet. On a machine with an NVIDIA GPU, `make gpu` does it."
-    return table[["machine", *PAGE_COLUMNS[name]]].round(2)
+    of_bytes = [column for column in PAGE_COLUMNS[name] if column.endswith("_bytes")]
+    shown = table[[*PAGE_COLUMNS[name]]].assign(**{each: table[each] / 1e9 for each in of_bytes})
+    caption = f"{table['machine'].iloc[0]}, {table['date'].iloc[0]}"
+    return text_table(shown.rename(columns=HEADINGS), caption)
 
 
 def record(name: str, rows: Sequence[Row], machine: str, folder: Path = FOLDER) -> Path:

@@ -7,8 +7,6 @@ from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TextIO
 
-import torch
-
 from ddp_workbook.judging.attempts import YOUR_CELL, Attempt
 from ddp_workbook.judging.check import DistributedCheck, Observation
 from ddp_workbook.judging.in_rank import InRank, OnlyCall, Records
@@ -17,6 +15,7 @@ from manyranks.launcher import fork_server
 from manyranks.launcher.calls import Call
 from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
+from manyranks.launcher.rank_environment import NO_GPU
 
 IDLE_S = 3.0  # seconds in which no rank does anything, while not all wait for one another
 CPU_S = 2.0  # seconds of processor time of one rank; a right answer needs a few tenths
@@ -116,7 +115,8 @@ def launch_cells(
         hang_limits=HangLimits(idle=IDLE_S, processor=processor, on_slow=on_slow),
         output=output or io.StringIO(),
         cancelled=attempt.interrupt,
-        network=None if torch.cuda.device_count() >= max(1, size) else check.network,
+        network=check.network,
+        environment=NO_GPU,  # arguments are on the CPU; the verdict is the same on every machine
     )
     by_cell = list(zip(*answers, strict=True))
     if worker.solution:

@@ -95,6 +95,10 @@ def mime_bundle(value: object) -> dict[str, str] | None:
     if value is None:
         return None
     texts = {"text/plain": repr(value)}
+    if type(value).__name__ == "DataFrame":
+        from ddp_workbook.page.display import frame_as_html  # late: few cells end in a table
+
+        return texts | {"text/html": frame_as_html(value) or ""}
     html = getattr(value, "_repr_html_", None)
     if html is not None and not isinstance(value, type) and isinstance(markup := html(), str):
         texts["text/html"] = markup

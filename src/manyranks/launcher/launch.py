@@ -30,7 +30,7 @@ from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.hang_detection import HangDetector, HangLimits, connects, unfinished
 from manyranks.launcher.interrupts import run_uninterrupted
 from manyranks.launcher.output import Printer
-from manyranks.launcher.rank_environment import RankEnvironment, torchrun_line
+from manyranks.launcher.rank_environment import NO_GPU, RankEnvironment, torchrun_line
 from manyranks.launcher.rank_handle import RankHandle
 from manyranks.launcher.rendezvous import loopback_store
 from manyranks.network.launch_network import prepare_network
@@ -104,12 +104,14 @@ def run_ranks(
     HangUndecided is raised when the patience in these limits ends without a proof. The ranks' lines
     go to `output` instead of stdout. Several launches may run at once in threads: only the main
     thread sees an interrupt, and passes it on by setting `cancelled`. `names` replace "[rank 0]"
-    and so on before the lines that the processes print. The ranks communicate as on `network`.
+    and so on before the lines that the processes print. With a `network` the ranks communicate as
+    on that one, over gloo, and see no GPU.
     """
     rank_process.raise_if_script_reimported()
     timeout = hang_limits.patience if hang_limits else timeout
     preconditions.check(ranks, timeout, threads)
     network_setup = prepare_network(network, ranks)
+    hidden = NO_GPU if network else {}
     user_code.add_worker(call.file)
     call_bytes, needs_main = serialization.pack_call(call)
     written_files.report_changed_files()
@@ -123,7 +125,7 @@ def run_ranks(
     try:
         store = loopback_store()
         environments = RankEnvironment(
-            ranks, store.port, threads, (environment or {}) | network_setup.variables
+            ranks, store.port, threads, (environment or {}) | network_setup.variables | hidden
         )
         _start(handles, environments, call_bytes, main)
         watch = HangDetector(hang_limits) if hang_limits else None

@@ -16,6 +16,7 @@ from manyranks.launcher.rendezvous import LOOPBACK
 
 LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
 MAIN_GUARD = re.compile(r"^if __name__ == .__main__.:", flags=re.M)
+NO_GPU = {"CUDA_VISIBLE_DEVICES": ""}
 FLIGHT_RECORDER_ENTRIES = "500"  # reading one takes 16 microseconds at the end
 
 
@@ -58,7 +59,7 @@ class RankEnvironment:
                 "TP_SOCKET_IFNAME": LOOPBACK_INTERFACE,
             }
         if not has_gpu_per_rank(self.ranks):  # hide them all, so that all ranks agree on gloo
-            variables["CUDA_VISIBLE_DEVICES"] = ""
+            variables |= NO_GPU
         return os.environ | variables | self.extra
 
 

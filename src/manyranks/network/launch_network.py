@@ -3,9 +3,6 @@
 import tempfile
 from pathlib import Path
 
-import torch
-
-from manyranks.errors import LaunchRefused
 from manyranks.network.emulation import FOLDER, NETWORK
 from manyranks.network.links import Network, network
 
@@ -35,9 +32,4 @@ def prepare_network(order: str | Network | None, ranks: int) -> LaunchNetwork:
         return LaunchNetwork(None)
     emulated = network(order)
     emulated.check(ranks)
-    if torch.cuda.device_count() >= ranks:
-        raise LaunchRefused(
-            "A network can be ordered for gloo only, and on this machine the ranks use NCCL, a GPU "
-            "each. Set CUDA_VISIBLE_DEVICES to nothing before the kernel starts."
-        )
     return LaunchNetwork(emulated)

@@ -119,7 +119,9 @@ def test_a_page_shows_what_a_gpu_recorded(name, tmp_path):
     row = dict.fromkeys(one_gpu.COLUMNS[name], 1.0)
     one_gpu.record(name, [row], "a GPU", tmp_path)
     shown = one_gpu.recorded_gpu_table(name, tmp_path)
-    assert list(shown) == ["machine", *one_gpu.PAGE_COLUMNS[name]] and len(shown) == 1
+    columns = [one_gpu.HEADINGS.get(column, column) for column in one_gpu.PAGE_COLUMNS[name]]
+    assert list(shown.data) == columns and len(shown.data) == 1
+    assert shown.caption.startswith("a GPU, 20")
     first = one_gpu.PAGE_COLUMNS[name][0]
     pd.DataFrame({"machine": ["a GPU"]}).to_csv(tmp_path / f"{name}.csv")
     assert f"has no column {first}" in one_gpu.recorded_gpu_table(name, tmp_path)

@@ -1,5 +1,6 @@
 """What `make gpu` measures: every case on a CPU at tiny sizes, and on a GPU if there is one."""
 
+import json
 from functools import cache
 
 import pandas as pd
@@ -10,6 +11,7 @@ from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.chapters.fully_sharded_real_run import Settings
 from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.data_parallel.step_times import Size
+from tools.set_up import ROOT
 
 pytestmark = pytest.mark.push("the GPU's measurements on a CPU")
 
@@ -85,6 +87,67 @@ def test_what_is_recorded_in_the_repository_fits():
         assert table["machine"].str.contains("CUDA").all()
 
 
+def gigabytes(value: float) -> str:
+    return f"{value / 1e9:.2g}"
+
+
+def statements() -> dict[tuple[str, str], list[str]]:
+    """Page and cell -> the figures that it states of what was recorded, from the tables."""
+    wide = {name: one_gpu.recorded_gpu(name) for name in one_gpu.MEASUREMENTS}
+    ways = wide["one_rank"].set_index(["width", "candidate"])
+    fast = wide["precision"].set_index(["width", "candidate"])["times_as_fast"]
+    kept = wide["activations"].set_index(["batch", "checkpointing"])
+    runs = wide["real_run"].set_index(["checkpointing", "compiled"])
+    copies = wide["copies"].query("mebibytes == 256").set_index(["host_memory", "non_blocking"])
+    longer = ways["times_as_long"]
+    ms, peak = runs["median_ms"], runs["peak_bytes"]
+    return {
+        ("02_further_does_it_pay", "gpu-look"): [
+            f"{ways['median_ms'][1024, 'plain loop']:.0f} ms",
+            f"{ways['median_ms'][64, 'plain loop']:.0f} ms",
+            f"{longer[1024, 'DDP'] - 1:.0%}".replace("%", " % more with DDP"),
+            f"{longer[1024, 'fully_shard'] - 1:.0%}".replace("%", " % with `fully_shard`"),
+            f"{longer[64, 'DDP'] - 1:.0%}".replace("%", " % with DDP"),
+            f"{longer[64, 'fully_shard']:.1f} times the step",
+        ],
+        ("02_further_mixed_precision", "gpu-look"): [
+            f"{fast[1024, 'bf16 autocast']:.1f} and {fast[2048, 'bf16 autocast']:.1f} times",
+            f"{fast[1024, 'TF32']:.1f} and {fast[2048, 'TF32']:.1f}:",
+            f"only {fast[2048, 'bf16 autocast'] / fast[2048, 'TF32'] - 1:.0%}".replace("%", " %"),
+        ],
+        ("04_further_loading_data", "pin-gpu-look"): [
+            f"{copies['median_gb_per_s']['pinned', True]:.0f} GB a second",
+            f"{copies['median_gb_per_s']['pageable', False]:.0f} to "
+            f"{copies['median_gb_per_s']['pageable', True]:.0f} (",
+            f"{copies['returns_after_ms']['pinned', True]:.2f} ms",
+            f"{copies['returns_after_ms']['pageable', True]:.0f} ms, with or without",
+        ],
+        ("06_further_a_real_run", "gpu-look"): [
+            f"{ms['none', False]:.0f} ms and peaks at {peak['none', False] / 1e9:.0f} GB",
+            f"{runs['mfu_percent']['none', False]:.0f} % of",
+            f"{peak['full', False] / 1e9:.0f} GB and the step to {ms['full', False]:.0f} ms",
+            f"{ms['selective', False]:.0f} ms at {peak['selective', False] / 1e9:.0f} GB",
+            f"{ms['selective', True]:.0f} ms at {peak['selective', True] / 1e9:.0f} GB",
+            f"{ms['selective', True] / ms['none', False] - 1:.0%}".replace("%", " % of the time"),
+        ],
+        ("06_further_strategies", "checkpointing-gpu-look"): [
+            f"{gigabytes(kept['activation_bytes'][1024, 'none'])} GB to "
+            f"{gigabytes(kept['activation_bytes'][1024, 'each block'])},",
+            f"{gigabytes(kept['peak_bytes'][1024, 'none'])} GB to "
+            f"{gigabytes(kept['peak_bytes'][1024, 'each block'])},",
+            f"{kept['median_ms'][1024, 'each block'] / kept['median_ms'][1024, 'none']:.2f} times",
+        ],
+    }
+
+
+def test_pages_state_what_was_recorded():
+    """Recorded anew on another GPU, the sentences below the tables change as well."""
+    for (page, cell), figures in statements().items():
+        notebook = json.loads((ROOT / "notebooks" / f"{page}.ipynb").read_text())
+        (text,) = ["".join(one["source"]) for one in notebook["cells"] if one["id"] == cell]
+        assert [figure for figure in figures if figure not in text] == [], page
+
+
 # The ledger
 
 
@@ -152,25 +215,29 @@ def test_checkpointed_blocks_learn_the_same():
 
 # On a GPU
 
+GPU, LARGE = torch.device("cuda", 0), Size(512, 4, 256)  # far above the allocator's 512 bytes
+
+
+@pytest.fixture(scope="module")
+def rows() -> pd.DataFrame:
+    """The ledger of the large model, with the allocator's columns."""
+    return rows_of("memory", GPU, sizes=[LARGE])
+
 
 @pytest.mark.gpu1
 @pytest.mark.filterwarnings("default")
 class TestOnAGpu:
-    """What the allocator reports, for a model far larger than its rounding to 512 bytes."""
-
-    DEVICE, SIZE = torch.device("cuda", 0), Size(512, 4, 256)
-
-    @pytest.fixture(scope="class")
-    def rows(self) -> pd.DataFrame:
-        """The ledger, with the allocator's columns."""
-        return rows_of("memory", self.DEVICE, sizes=[self.SIZE])
+    """What the allocator reports, and what is faster."""
 
     def test_between_steps_the_allocator_holds_what_is_counted(self, rows):
-        """Within 5 %, where nothing but parameters and optimizer state is left."""
+        """Within 10 %, where nothing but parameters and optimizer state is left.
+
+        A block takes up to 1 MiB more than it needs, if no more is left of its 20 MiB segment.
+        """
         others = rows["strategy"].str.contains("DDP|ZeRO|CPU")  # buckets; or not on the GPU
         rows = rows[rows["after"].isin(["built", "zero_grad"]) & ~others]
         ratio = rows["allocated_bytes"] / rows["counted_bytes"]
-        assert ratio.between(0.98, 1.05).all(), rows.assign(ratio=ratio).to_string()
+        assert ratio.between(0.98, 1.10).all(), rows.assign(ratio=ratio).to_string()
 
     def test_ddp_keeps_a_second_copy_of_the_gradients_unless_they_are_views(self, rows):
         """Its buckets: 4 bytes a parameter, allocated in the constructor."""
@@ -185,7 +252,7 @@ class TestOnAGpu:
 
     def test_checkpointing_keeps_less_for_backward(self):
         """At least 3 times less for a model of 4 blocks."""
-        rows = rows_of("activations", self.DEVICE, size=self.SIZE, batches=[256])
+        rows = rows_of("activations", GPU, size=LARGE, batches=[256])
         kept = rows.set_index("checkpointing")["activation_bytes"]
         assert kept["each block"] < kept["none"] / 3
 
@@ -193,12 +260,12 @@ class TestOnAGpu:
         """On any GPU with tensor cores for it."""
         if not torch.cuda.is_bf16_supported(including_emulation=False):
             pytest.skip("this GPU computes no bf16")
-        rows = rows_of("precision", self.DEVICE, sizes=[Size(2048, 2, 512)], rounds=10)
+        rows = rows_of("precision", GPU, sizes=[Size(2048, 2, 512)], rounds=10)
         assert rows.set_index("candidate")["times_as_fast"]["bf16 autocast"] > 1.2
 
     def test_a_pinned_copy_returns_before_it_is_done(self):
         """With non_blocking; from pageable memory it cannot."""
-        rows = rows_of("copies", self.DEVICE, mebibytes=[256], rounds=5)
+        rows = rows_of("copies", GPU, mebibytes=[256], rounds=5)
         rows = rows.set_index(["host_memory", "non_blocking"])
         milliseconds = 256 * 2**20 / 1e6 / rows["median_gb_per_s"]
         assert rows["returns_after_ms"]["pinned", True] < milliseconds["pinned", True] / 5

@@ -8,7 +8,8 @@ import pytest
 from IPython.core.formatters import DisplayFormatter
 
 from ddp_workbook import text_table
-from ddp_workbook.page.display import RankValues, show_frames
+from ddp_workbook.page.cells import mime_bundle
+from ddp_workbook.page.display import RankValues, readable, show_frames
 from ddp_workbook.page.pages import all_pages, load, source
 
 
@@ -27,7 +28,7 @@ def test_a_text_table_in_a_terminal_keeps_every_word(monkeypatch):
     lines = repr(text_table(pd.DataFrame({"what": [1.5], "meaning": [words]}))).splitlines()
     assert max(map(len, lines)) <= 60 < len(words)
     assert lines[0].split() == ["what", "meaning"]
-    assert " ".join(lines[2:]).split() == ["1.500000", *words.split()]
+    assert " ".join(lines[2:]).split() == ["1.5", *words.split()]
 
 
 def test_a_text_table_in_a_kernel_is_shown_once(monkeypatch):
@@ -45,10 +46,48 @@ def test_a_frame_has_no_empty_header_in_a_kernel_and_in_a_rank():
     formatter = DisplayFormatter()
     show_frames(formatter)
     output = formatter.format(frame)[0]
-    values = RankValues([{"text/plain": repr(frame), "text/html": frame._repr_html_()}])
+    values = RankValues([mime_bundle(frame)])
     assert "<th></th>" in frame._repr_html_()
     for page in (output["text/html"], values._repr_html_()):
-        assert "<th></th>" not in page and "<th>rank</th>" in page and "<td>4</td>" in page
+        head, body = page.split("<tbody>")
+        assert re.findall(r"<th[^>]*>\s*(\S*?)\s*</th>", head) == ["rank", "bytes"]
+        assert re.findall(r"<td[^>]*>(.*?)</td>", body) == ["0", "4"]
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (1234567, "1,234,567"),
+        (True, "True"),
+        (0.0, "0"),
+        (2.0, "2"),
+        (0.012345, "0.0123"),
+        (1234.5678, "1,235"),
+        (99.96, "100"),
+        (4.768372e-07, "4.77e-07"),
+        (-float("inf"), "-inf"),
+        (float("nan"), ""),
+        (pd.NA, ""),
+        (None, ""),
+        ("a_b", "a_b"),
+    ],
+)
+def test_numbers_are_for_reading(value, text):
+    assert readable(value) == text
+
+
+def test_a_long_frame_and_one_with_two_rows_of_headers_look_as_in_pandas():
+    """And an index that only counts is not shown elsewhere."""
+    formatter = DisplayFormatter()
+    show_frames(formatter)
+
+    def page(frame: pd.DataFrame) -> str:
+        return formatter.format(frame)[0]["text/html"]
+
+    assert "..." in page(pd.DataFrame({"n": range(1000)}))
+    assert "two" in page(pd.DataFrame({("one", "two"): [1]}))
+    assert re.findall(r"<td[^>]*>(.*?)</td>", page(pd.DataFrame({"n": [7]}))) == ["7"]
+    assert "a" in page(pd.DataFrame({"x": [1]}, index=pd.Index(["a"], name="x")))
 
 
 def test_no_table_of_the_pages_has_an_empty_header():

@@ -303,7 +303,7 @@ def test_two_calls_that_meet_are_told_from_two_shapes_of_one():
 
 @pytest.mark.parametrize(
     ("worker", "meant"),
-    [(faults.misspells_a_name, "model"), (faults.misspells_an_attribute, "shape")],
+    [(faults.misspells_a_name, "model"), (faults.misspells_an_attribute, "numel")],
 )
 def test_pythons_own_suggestion_stays(worker, meant):
     """A file's typo has nothing to do with the cells of a notebook."""

@@ -46,6 +46,7 @@ def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
     two columns are by formula: what the rank that sends most has to send, if all share the work.
     """
     wire = record_collectives(_run_every_call, ranks=ranks)
+    wire["op"] = wire["op"].str.removesuffix("_single")  # all_to_all, before torch 2.13
     size, rows = 4 * ranks, []
     for name, (formula, factor) in FACTORS.items():
         cells: dict[str, str | int] = {"call": name}

@@ -21,6 +21,7 @@ ROOT = 0
 # torch 2.13 has new names for two calls, and warns of the old ones
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
+GLOO_EXCHANGES_LISTS = torch.__version__ >= "2.13"
 
 
 # One rank gives
@@ -89,7 +90,12 @@ def all_to_all(mine: Tensor) -> tuple[Buffers, Buffers]:
     """Every rank sends a different piece to each rank."""
     pieces = list(mine.chunk(len(mine)))
     outputs = [torch.empty_like(piece) for piece in pieces]
-    dist.all_to_all(outputs, pieces)
+    if GLOO_EXCHANGES_LISTS:
+        dist.all_to_all(outputs, pieces)
+    else:
+        received = torch.empty_like(mine)
+        dist.all_to_all_single(received, mine)
+        outputs = list(received.chunk(len(mine)))
     return pieces, outputs
 
 
