@@ -75,8 +75,10 @@ def load_ipython_extension(ipython) -> None:
 
     Its `%%writefile` is for two kernels in one folder.
     """
+    from ddp_workbook.page.loading import show_loading
     from manyranks.launcher.fork_server import preload, warm_up
 
+    show_loading(ipython)
     preload(*JUDGING)
     warm_up()  # it imports torch while the lines below do
     from ddp_workbook.judging.magics import ExerciseMagics, warn_if_unchecked

@@ -62,8 +62,7 @@ def notebook(tmp_path_factory) -> Iterator[Notebook]:
         page = browser.new_page(viewport={"width": 1280, "height": 900})
         path = "notebooks/notebooks/00_start_here.ipynb"
         notebook = Notebook(page, f"{about['url']}{path}?token={about['token']}")
-        for name in ("load", "imports"):
-            notebook.run(name)
+        notebook.run("imports")
         yield notebook
         assert notebook.errors() == [] and notebook.faults() == []
         browser.close()

@@ -25,7 +25,7 @@ from tools import book
 LONGEST = {"00_start_here": 200}
 LONGEST_OTHER = 600
 FIRST_SCREEN = 6  # cells
-NO_GUESS = "You made no guess. The answer:"
+NO_GUESS = "The answer:"
 
 
 @dataclass

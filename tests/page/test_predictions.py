@@ -170,9 +170,9 @@ def test_a_slip_is_no_first_guess(monkeypatch):
 
 def test_guess_answer_and_why_stand_side_by_side():
     predict(NUMBER, 15)
-    assert reveal_text(NUMBER, 21.0).startswith("You expected: 15. It was: 21. Rank r brings")
+    assert reveal_text(NUMBER, 21.0).startswith("Your guess: 15. The answer: 21. Rank r brings")
     predict(CHOICE, "c")
-    assert reveal_text(CHOICE).startswith("You expected it: some order, perhaps another")
+    assert reveal_text(CHOICE).startswith("Right: some order, perhaps another")
 
 
 def test_after_the_answer_nobody_guesses():
@@ -182,21 +182,21 @@ def test_after_the_answer_nobody_guesses():
     reveal(CHOICE)
     reveal(NUMBER)
     assert all(button.disabled for button in widget.buttons.values()) and field.disabled
-    assert "You expected: 0, 1, 2, 3. It was: some order" in widget.status.value
+    assert "Your guess: 0, 1, 2, 3. The answer: some order" in widget.status.value
     widget.buttons["c"].click()
     field.value = "21"
     assert TOO_LATE in repr(predict(CHOICE, "b")) and TOO_LATE in repr(predict(NUMBER, 21))
     assert load_guess(CHOICE).now == "a" and load_guess(NUMBER) is None
-    assert "You made no guess. The answer: 21." in reveal_text(NUMBER, 21)
+    assert "The answer: 21." in reveal_text(NUMBER, 21)
 
 
 def test_a_measured_answer_counts_and_anything_else_is_shown_above(capsys):
     predict(CHOICE, "a")
     reveal(CHOICE, "0, 1, 2, 3")
-    assert "You expected it" in capsys.readouterr().out
+    assert "Right:" in capsys.readouterr().out
     reveal(CHOICE, pd.DataFrame({"a column": [3]}))
     shown = capsys.readouterr().out
-    assert shown.index("a column") < shown.index("It was: some order")
+    assert shown.index("a column") < shown.index("The answer: some order")
     reveal(NUMBER, torch.tensor(20))
     assert "The answer: 20." in capsys.readouterr().out
 
@@ -220,7 +220,7 @@ def test_where_the_folder_cannot_be_written_the_guess_is_kept_elsewhere_and_it_i
     widget = predict(NUMBER)
     widget.field.value = "5"
     assert "until this kernel ends" in widget.status.value and "cannot be written" in repr(widget)
-    assert "You expected: 5." in reveal_text(NUMBER, 6)
+    assert "Your guess: 5." in reveal_text(NUMBER, 6)
 
 
 @pytest.mark.parametrize("text", ["", "5", "[]", '{"first": 1}', "\x00"])
@@ -245,8 +245,8 @@ def test_the_end_of_a_page_tells_the_surprises():
     reveal(CHOICE)
     shown = progress("start_here")
     assert "2 of 3 guessed, 1 right." in repr(shown)
-    assert repr(shown).endswith(f"{find(NUMBER).ask} You expected: 15. It was: 21.")
-    assert f"<li>{find(NUMBER).ask} You expected: 15. It was: 21.</li>" in shown._repr_html_()
+    assert repr(shown).endswith(f"{find(NUMBER).ask} Your guess: 15. The answer: 21.")
+    assert f"<li>{find(NUMBER).ask} Your guess: 15. The answer: 21.</li>" in shown._repr_html_()
 
 
 def test_a_cell_on_ranks_shows_the_answer_below_what_they_did_or_above_their_error(capsys):
@@ -256,10 +256,10 @@ def test_a_cell_on_ranks_shows_the_answer_below_what_they_did_or_above_their_err
     cell = "f'value {rank}'"
     shell.run_cell_magic("ranks", f"2 --reveal {CHOICE}", cell)
     shown = capsys.readouterr().out
-    assert shown.index("value 1") < shown.index("It was: some order")
+    assert shown.index("value 1") < shown.index("The answer: some order")
     with pytest.raises(RankFailed):
         shell.run_cell_magic("ranks", f"2 --reveal {CHOICE}", "1 / 0")
-    assert "It was: some order" in capsys.readouterr().out
+    assert "The answer: some order" in capsys.readouterr().out
 
 
 def test_what_ranks_import_brings_no_widgets():

@@ -86,14 +86,14 @@ class RevealedAnswer:
 
     @property
     def comparison(self) -> str:
-        """ "You expected 2 ranks; it was 1.5 ranks." """
+        """ "Your guess: 2 ranks. The answer: 1.5 ranks." """
         it_was = self.question.words(self.answer)
         if self.guess is None:
-            return f"You made no guess. The answer: {it_was}."
+            return f"The answer: {it_was}."
         guess_words = self.question.words(self.guess.now)
         if self.question.agrees(self.guess.now, self.answer):
-            return f"You expected it: {it_was}."
-        return f"You expected: {guess_words}. It was: {it_was}."
+            return f"Right: {it_was}."
+        return f"Your guess: {guess_words}. The answer: {it_was}."
 
     @property
     def is_surprise(self) -> bool:
@@ -101,7 +101,7 @@ class RevealedAnswer:
         return self.guess is not None and not self.question.agrees(self.guess.now, self.answer)
 
     def __repr__(self) -> str:
-        return f"{self.comparison} {self.question.because}"
+        return f"{self.comparison} {self.question.because}".rstrip()
 
     def _repr_html_(self) -> str:
         style = "border-left:4px solid #0072b2; padding-left:0.6em; margin:0.3em 0"

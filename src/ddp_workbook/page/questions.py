@@ -3,7 +3,8 @@
 They stand in experiments/<stem>/<page>.toml, and each is asked by its name: `[how_many]` of
 05_collectives.toml by `predict("how_many")`. It
 has the text (`ask`), the `choices` or the `unit` of a number, the answer (`right`: the letter of a
-choice, or a number), and why it is so (`because`). Without `right`, the page measures the answer.
+choice, or a number), and perhaps a clause more (`because`): the reason is the text below. Without
+`right`, the page measures the answer.
 """
 
 import difflib
@@ -38,7 +39,7 @@ class Question:
     name: str
     page: str
     ask: str
-    because: str
+    because: str = ""
     choices: tuple[str, ...] = ()
     right: Answer | None = None
     unit: str = ""

@@ -26,7 +26,7 @@ def this_page() -> Path | None:
         if path.stem == session_stem:
             return path
     shell = get_ipython()
-    history = {source.strip() for source in shell.user_ns.get("In", [])} if shell else set()
+    history = {source.strip() for source in shell.history_manager.input_hist_raw} if shell else ()
     cells = {
         path: [pages.source(cell).strip() for cell in pages.load(path)["cells"]] for path in paths
     }
