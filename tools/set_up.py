@@ -50,6 +50,10 @@ COMMANDS = {
     "gpu": ["-m", "tools.gpu"],
     "lint": ["-m", "pre_commit", "run", "--all-files"],
 }
+# JupyterLab itself breaks lines of output within words.
+CSS = """/* Written by tools/set_up.py. */
+.jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }
+"""
 KERNEL_SETTINGS = """# Written by tools/set_up.py.
 c.InteractiveShellApp.extensions = ["ddp_workbook.page.after_restart"]
 """
@@ -397,6 +401,10 @@ def command_line(command, arguments):
         home = env.get("JUPYTER_CONFIG_DIR", os.path.expanduser("~/.jupyter"))
         env.setdefault("JUPYTERLAB_SETTINGS_DIR", os.path.join(home, "lab", "user-settings"))
         env["JUPYTER_CONFIG_DIR"] = str(VENV / "etc" / "jupyter")
+        css = VENV / "etc" / "jupyter" / "custom" / "custom.css"
+        if not css.exists() or css.read_text() != CSS:
+            css.parent.mkdir(parents=True, exist_ok=True)
+            css.write_text(CSS)
         env["JUPYTER_CONFIG_PATH"] = str(ROOT / "tools" / "lab")
         env["JUPYTER_PREFER_ENV_PATH"] = "1"  # .venv's kernel before the reader's own
         if any(PORT.match(word) for word in arguments):

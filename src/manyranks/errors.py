@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any
 
+from manyranks.wrapping import wrap
+
 
 class WorkbookError(Exception):
     """An error whose text is written for the reader; IPython shows only that text."""
@@ -14,10 +16,7 @@ class WorkbookError(Exception):
 
     def _render_traceback_(self) -> list[str]:
         """Lines for IPython's traceback display (its documented hook for custom errors)."""
-        return [
-            f"{type(self).__name__}: {line}" if i == 0 else line
-            for i, line in enumerate(self.explain().splitlines() or [""])
-        ]
+        return wrap(f"{type(self).__name__}: {self.explain()}").splitlines()
 
 
 class LaunchRefused(WorkbookError, ValueError):
@@ -102,4 +101,4 @@ class LaunchInterrupted(KeyboardInterrupt):
     """The reader interrupted a launch; its ranks have ended, the text says where they stood."""
 
     def _render_traceback_(self) -> list[str]:
-        return str(self).splitlines()
+        return wrap(str(self)).splitlines()

@@ -2,6 +2,9 @@
 
 import html
 from dataclasses import dataclass, field
+from typing import Any
+
+from manyranks.wrapping import wrap
 
 SOLVED, NOT_YET, NOT_ATTEMPTED = "solved", "not yet", "not attempted"
 UNDECIDED = "undecided"  # the machine was too busy to tell
@@ -49,6 +52,10 @@ class Verdict:
         rows = [f"  {label:<{width}}  {text}".replace("\n", margin) for label, text in self.rows]
         printed = ["  printed:", *(f"    {line}" for line in self.printed.splitlines())]
         return "\n".join([self.title, *rows, *(printed if self.printed else [])])
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        """Print as IPython does in a terminal."""
+        printer.text(wrap(repr(self)))
 
     def _repr_html_(self) -> str:
         title = f'<div style="{TITLE_STYLE}">{html.escape(self.title)}</div>'

@@ -33,7 +33,10 @@ RECORD = "DDP_WORKBOOK_STILLS"  # set by whoever makes pages to read: they have 
 TIMEOUT_S = 60.0  # seconds until a run is given up for which nothing proves that it hangs
 MAX_LINES = 20  # printed lines that are shown
 ROW = ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0.2em 2em")
-REPORT = "border-left:4px solid #c30c45; padding-left:0.6em; white-space:pre-wrap; margin:0.3em 0"
+REPORT = (
+    "border-left:4px solid #c30c45; padding-left:0.6em; margin:0.3em 0; white-space:pre-wrap; "
+    "word-break:normal; overflow-wrap:anywhere"
+)
 EARLIER = (
     '<p style="margin:1em 0 0.3em">The picture of the last run that got to its end:</p>'
     '<div style="opacity:0.35">{}</div>'

@@ -4,6 +4,7 @@ import builtins
 import contextlib
 import difflib
 import os
+import re
 import sys
 import traceback
 from collections.abc import Iterator, Sequence
@@ -33,6 +34,9 @@ LOST_PEER = (
     "Socket closed",
 )
 
+# Gloo's, of every connection that a peer has closed: which one, and why, the report itself says.
+SMALL_TALK = re.compile(r" *This is typically caused by a remote worker crashing\..*?(?=\n|$)")
+
 
 def as_data(error: BaseException) -> dict:
     """What the kernel reports about `error`; `traceback` holds the reader's own frames.
@@ -47,12 +51,13 @@ def as_data(error: BaseException) -> dict:
         pages.__suppress_context__ = True
     shorten(pages)
     pages.__notes__ = [*(pages.__notes__ or ()), *_did_you_mean(error)]
-    name, text = type(error).__name__, text_of(error)
+    name, text = type(error).__name__, SMALL_TALK.sub("", text_of(error))
+    stack = SMALL_TALK.sub("", "".join(pages.format())).rstrip()
     waited = lost_peer(error) or timed_out(error)
     return {
         "type": name,
         "reason": cut(f"{name}: {text}" if text else name, MAX_MESSAGE_CHARS),
-        "traceback": cut("".join(pages.format()).rstrip(), 3 * MAX_MESSAGE_CHARS),
+        "traceback": cut(stack, 3 * MAX_MESSAGE_CHARS),
         "lost_peer": any(map(lost_peer, chain(error))),
         "waited": any(lost_peer(e) or timed_out(e) for e in chain(error)),
         "unsendable": isinstance(error, Unsendable),

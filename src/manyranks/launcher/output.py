@@ -129,4 +129,9 @@ def in_colour() -> bool:
     """True on a terminal and in a notebook, unless NO_COLOR is set (https://no-color.org)."""
     if os.environ.get("NO_COLOR"):
         return False
-    return type(sys.stdout).__module__.startswith("ipykernel") or sys.stdout.isatty()
+    return prints_in_kernel() or sys.stdout.isatty()
+
+
+def prints_in_kernel() -> bool:
+    """True if what is printed appears in a notebook."""
+    return type(sys.stdout).__module__.startswith("ipykernel")

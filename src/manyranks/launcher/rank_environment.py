@@ -12,6 +12,7 @@ import torch
 
 from manyranks.launcher.calls import Call
 from manyranks.launcher.limits import usable_cores
+from manyranks.launcher.output import prints_in_kernel
 from manyranks.launcher.rendezvous import LOOPBACK
 
 LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
@@ -69,16 +70,32 @@ def has_gpu_per_rank(ranks: int) -> bool:
 
 
 def torchrun_line(call: Call, ranks: int) -> str:
-    """The command that runs the worker's file under torchrun; "" if it is no script."""
+    """The command that runs the worker's file under torchrun; "" if it is no script.
+
+    Printed in a notebook, it is for JupyterLab's terminal.
+    """
     file = call.file
+    folder, torchrun = terminal() if prints_in_kernel() else (Path.cwd(), "torchrun")
     with contextlib.suppress(OSError, ValueError):  # ValueError: another drive, on Windows
         if file and (call.script or (not call.has_arguments and runs_as_script(call.worker, file))):
             words = call.args if call.script else ()
             module = call.script.module if call.script else ""
-            program = ["-m", module] if module else [os.path.relpath(file)]
+            program = ["-m", module] if module else [os.path.relpath(file, folder)]
             command = shlex.join([*program, *words])
-            return f"torchrun --standalone --nproc-per-node {ranks} {command}"
+            return f"{torchrun} --standalone --nproc-per-node {ranks} {command}"
     return ""
+
+
+def terminal() -> tuple[Path, str]:
+    """The folder in which JupyterLab's terminals begin, and how torchrun is called there.
+
+    They begin where the server does, in a project that is the folder of .venv; and a login shell
+    may forget which environment was active.
+    """
+    environment, here = Path(sys.prefix), Path.cwd()
+    if environment.parent in here.parents:
+        return environment.parent, f"{environment.name}/bin/torchrun"
+    return here, "torchrun"
 
 
 def runs_as_script(function: Callable, file: str) -> bool:

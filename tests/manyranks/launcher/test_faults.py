@@ -87,6 +87,7 @@ def test_who_returned_while_others_waited_and_what_it_never_entered():
     line = next(n for n, text in enumerate(lines, 1) if "# rank 1 is not here" in text)
     assert f"all_reduce of float [4] (tests/workers/faults.py:{line}): entered by rank 0" in text
     assert "never by rank 1" in text
+    assert "Connection closed by peer" in text and "GLHF" not in text  # gloo's own good wishes
 
 
 def test_a_reduce_scatter_has_its_own_name():

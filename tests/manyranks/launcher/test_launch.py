@@ -19,6 +19,7 @@ from manyranks.launcher.launch import launch, run_ranks
 from tests.leaks import alive, no_rank_left, wait_until  # noqa: F401
 from tests.workers import contract, launching
 from tests.workers.torchrun_style import loader, mesh, plain, recorded
+from tools.set_up import ROOT
 
 # torchrun's agent gives a file for errors and the list of signals that it passes on; here there is
 # no agent.
@@ -60,6 +61,21 @@ def test_the_line_for_torchrun_is_shown_for_a_file_that_can_be_run(capsys):
     )
     launch(contract.rank, ranks=1)
     assert "torchrun" not in capsys.readouterr().out
+
+
+def test_in_a_notebook_the_line_is_for_jupyterlabs_terminal(capsys, monkeypatch, tmp_path):
+    """Which begins at the project, and finds no torchrun; elsewhere it is for the reader's own."""
+    monkeypatch.setattr(rank_environment, "prints_in_kernel", lambda: True)
+    monkeypatch.setattr(sys, "prefix", f"{ROOT / '.venv'}")
+    monkeypatch.chdir(ROOT / "notebooks")
+    launch(plain.main, ranks=1)
+    script = "tests/workers/torchrun_style/plain.py"
+    line = f"--standalone --nproc-per-node 1 {script}"
+    assert capsys.readouterr().out.splitlines()[0] == f".venv/bin/torchrun {line}"
+    monkeypatch.chdir(tmp_path)
+    launch(plain.main, ranks=1)
+    first = capsys.readouterr().out.splitlines()[0]
+    assert first.startswith("torchrun --standalone") and first.endswith(f"/{script}")
 
 
 @pytest.mark.push("other ways to start")
