@@ -70,3 +70,7 @@ edit("all_reduce(parameter.grad)", "all_reduce(parameter.grad.view(-1))")
 # told: Call 9 of the default group
 # right at: 1
 edit("if parameter.grad is not None:", "if parameter.grad is not None and parameter.grad.any():")
+
+# %% the function of the world size, and not the number that it returns
+# told: Which call lacks its ()?
+edit("/= dist.get_world_size()", "/= dist.get_world_size")

@@ -18,6 +18,11 @@ ADVICE_BY_ERROR = [
     ),
     (r"^(ModuleNotFound|Import)Error", "Is the name spelled right, and is the module installed?"),
     (
+        r"'(function|method|builtin_function_or_method|method_descriptor)' (and|object)"
+        r"|and '(function|method|builtin_function_or_method)'",
+        "One of these names is a function, and not what it returns. Which call lacks its ()?",
+    ),
+    (
         r"^RecursionError",
         "The function calls itself. What ends the recursion, and does that ever happen?",
     ),
