@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from benchmarks.table import Line
-from ddp_workbook.page.pages import FURTHER
+from ddp_workbook.page.pages import FURTHER, place_of
 from tools import book
 
 # Seconds on 2 cores: for these pages together, and for the longest of them.
@@ -25,7 +25,7 @@ def measure(quick: bool = False) -> list[Line]:
         took, failed = {}, []
         for stem in stems[:1] if quick else stems:
             start = time.monotonic()
-            notebook = book.execute(copies / f"{stem}.ipynb")
+            notebook = book.execute(copies / place_of(stem))
             took[stem] = time.monotonic() - start
             failed += [f"{stem}, {error}" for error in book.errors(notebook)]
     if quick:

@@ -97,7 +97,7 @@ class Graph:
 
     def __init__(self, root: Path = ROOT, deleted: Iterable[str] = ()):
         files = [path for folder in FOLDERS for path in sorted((root / folder).rglob("*.py"))]
-        files += sorted(root.glob("notebooks/*.ipynb"))
+        files += sorted(root.glob("notebooks/*.ipynb")) + sorted(root.glob("notebooks/*/*.ipynb"))
         self.texts = {
             path.relative_to(root).as_posix(): path.read_text(encoding="utf-8") for path in files
         }

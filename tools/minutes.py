@@ -79,7 +79,8 @@ def updated_texts(known: Minutes) -> dict[Path, str]:
         teaching, exercises = known[path.stem]
         statement = f"*teaching {teaching} min · exercises {exercises} min*"
         texts[path] = pages.STATED.sub(statement, path.read_text(encoding="utf-8"), count=1)
-        row = rf"(\(notebooks/{path.name}\)) \| \d+ \+ \d+ \|"
+        place = path.relative_to(ROOT).as_posix()
+        row = rf"(\({place}\)) \| \d+ \+ \d+ \|"
         readme = re.sub(row, rf"\1 | {teaching} + {exercises} |", readme)
     return {**texts, README: readme}
 

@@ -76,9 +76,11 @@ def load_ipython_extension(ipython) -> None:
     Its `%%writefile` is for two kernels in one folder.
     """
     from ddp_workbook.page.loading import show_loading
+    from ddp_workbook.page.pages import work_in_the_folder_of_all_pages
     from manyranks.launcher.fork_server import preload, warm_up
 
     show_loading(ipython)
+    work_in_the_folder_of_all_pages()
     preload(*JUDGING)
     warm_up()  # it imports torch while the lines below do
     from ddp_workbook.judging.magics import ExerciseMagics, warn_if_unchecked

@@ -7,6 +7,7 @@ import copy
 
 import pytest
 
+from ddp_workbook.page.pages import place_of
 from tests.browser.accessibility import book_findings
 from tests.browser.lab import CHROMIUM_OPTIONS, WIDTH
 from tests.conftest import chromium
@@ -70,7 +71,7 @@ def small(tmp_path_factory):
     checkout = tmp_path_factory.mktemp("checkout")
     notebooks = book.copy_layout(checkout)
     write_small(checkout)
-    executed_pages = {stem: execute_page(notebooks / f"{stem}.ipynb") for stem in (SMALL, REAL)}
+    executed_pages = {stem: execute_page(notebooks / place_of(stem)) for stem in (SMALL, REAL)}
     assert [book.errors(page) for page in executed_pages.values()] == [[], []]
     return {form: write_form(form, executed_pages, notebooks, checkout) for form in FORMS}
 

@@ -11,7 +11,7 @@ import nbformat
 import pytest
 
 from ddp_workbook.judging.catalogue import find
-from ddp_workbook.page.pages import EXERCISE
+from ddp_workbook.page.pages import EXERCISE, place_of
 from ddp_workbook.workshop.timetable import Row, guide_text, plans, spans
 from tests.browser.lab import lab
 from tools import book
@@ -32,7 +32,7 @@ def test_the_plan_for_ninety_minutes(tmp_path):
     with lab(tmp_path) as opened:
         for row in rows:
             path, began = row.page, time.monotonic()
-            page = opened(f"notebooks/{path.name}")
+            page = opened(f"notebooks/{place_of(path.stem)}")
             for name, code in steps(row, path):
                 if code is not None:
                     page.write(name, code)

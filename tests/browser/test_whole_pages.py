@@ -11,6 +11,7 @@ import nbformat
 import pytest
 from PIL import Image, ImageStat
 
+from ddp_workbook.page.pages import place_of
 from tests.browser.accessibility import JUPYTERLABS_OWN, findings
 from tests.browser.lab import THEMES, lab
 from tools import book
@@ -40,7 +41,7 @@ def open_in_lab(tmp_path_factory):
 @pytest.fixture(scope="module", params=PAGES)
 def page(request, open_in_lab):
     """A page after Run > Run All Cells."""
-    notebook = open_in_lab(f"notebooks/{request.param.name}")
+    notebook = open_in_lab(f"notebooks/{place_of(request.param.stem)}")
     notebook.run_all()
     yield notebook
     notebook.close()

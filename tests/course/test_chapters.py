@@ -34,9 +34,9 @@ from ddp_workbook.chapters import (
 from ddp_workbook.chapters.digits import DigitsMLP, Result
 from ddp_workbook.experiments.fully_sharded import one_process as transformer
 from ddp_workbook.page.code_diff import what_changed
-from tools.set_up import ROOT
+from ddp_workbook.page.pages import all_pages
 
-NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
+NOTEBOOKS = all_pages()
 CHAPTERS = [
     single_process,
     data_parallel,

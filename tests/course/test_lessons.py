@@ -71,6 +71,7 @@ def words(text: str) -> list[str]:
 def test_the_readme_lists_every_page_with_its_minutes():
     """In their order: the chapters' pages in a first table, the further ones in a second."""
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    rows = re.findall(r"(?m)^\|.*\]\(notebooks/(\w+)\.ipynb\) \| \d+ \+ \d+ \|", readme)
+    link = r"\]\(notebooks/(?:further/)?(\w+)\.ipynb\)"
+    rows = re.findall(rf"(?m)^\|.*{link} \| \d+ \+ \d+ \|", readme)
     stems = [path.stem for path in NOTEBOOKS]
     assert rows == sorted(stems, key=lambda stem: (FURTHER in stem, in_order(stem)))

@@ -271,7 +271,7 @@ def test_a_table_of_contents_knows_what_is_solved(own_folder):
     for page in progress()._repr_html_(), progress("start_here")._repr_html_():
         assert f"All pages: 1 of {len(names())} exercises solved" in page
         for path in pages.all_pages():
-            assert f'<a href="{path.name}">{html.escape(title(path))}</a>' in page
+            assert f'<a href="{pages.place_of(path.stem)}">{html.escape(title(path))}</a>' in page
         row = page.partition('<a href="04_samplers.ipynb">')[2].partition("</tr>")[0]
         assert "1 of 2 solved" in row and re.search(r"\d+ \+ \d+ min", row)
     assert repr(progress()) == f"Exercises of all pages: 1 of {len(names())} solved."

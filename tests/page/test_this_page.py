@@ -1,5 +1,6 @@
 """A page knows which it is, in JupyterLab and elsewhere."""
 
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -55,3 +56,23 @@ def test_outside_a_notebook_there_is_no_page(monkeypatch):
 def test_without_the_checkout_there_is_no_page(find, monkeypatch, tmp_path):
     monkeypatch.setattr(pages, "FOLDER", tmp_path)
     assert find(session="00_start_here.ipynb") is None
+
+
+def test_a_link_leads_from_a_page_to_another_one():
+    for one in PAGES:
+        for other in PAGES:
+            address = pages.link_to(other.stem, one.stem)
+            assert (one.parent / address).resolve() == other.resolve()
+
+
+def test_a_further_page_works_where_all_pages_do(monkeypatch, tmp_path):
+    """Attempts, guesses and files that cells write are in one folder."""
+    further = tmp_path / "notebooks" / "further"
+    further.mkdir(parents=True)
+    monkeypatch.chdir(further)
+    pages.work_in_the_folder_of_all_pages()
+    assert Path.cwd() == further  # somebody else's folder of that name
+    (further.parent / "00_start_here.ipynb").touch()
+    pages.work_in_the_folder_of_all_pages()
+    pages.work_in_the_folder_of_all_pages()
+    assert Path.cwd() == further.parent

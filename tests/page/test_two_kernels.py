@@ -8,11 +8,11 @@ import nbformat
 import pytest
 
 from ddp_workbook.judging import attempts
+from ddp_workbook.page.pages import all_pages
 from manyranks.launcher.launch import launch
 from tests.cells import Kernel
 from tests.leaks import no_rank_left, wait_until  # noqa: F401 (a fixture)
 from tests.workers import saving
-from tools.set_up import ROOT
 
 pytestmark = pytest.mark.push("pages in a kernel")
 
@@ -200,7 +200,7 @@ def test_two_processes_that_write_the_same_file_at_once(tmp_path):
 def test_no_two_pages_write_the_same_file():
     """A reader has several of them open, and each runs its own workers."""
     writers: dict[str, set[str]] = {}
-    for page in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    for page in all_pages():
         for cell in nbformat.read(page, 4).cells:
             if cell.source.startswith("%%writefile"):
                 file = cell.source.partition("\n")[0].split()[-1]

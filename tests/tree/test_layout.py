@@ -11,12 +11,13 @@ from pathlib import Path
 
 import pytest
 
+from ddp_workbook.page.pages import all_pages
 from manyranks.lazy_names import homes_in
 from tools.set_up import ROOT
 
 SRC = ROOT / "src"
 SOURCES = sorted(SRC.rglob("*.py"))
-NOTEBOOKS = sorted(ROOT.glob("notebooks/*.ipynb"))
+NOTEBOOKS = all_pages()
 CHAPTERS = [path for path in NOTEBOOKS if not path.stem.startswith("00_")]
 
 # part of a package -> the parts of it that it may import from; every other import is a wrong arrow

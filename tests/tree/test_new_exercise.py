@@ -41,7 +41,7 @@ def run(tree: Path, *words: str) -> str:
 def test_a_new_exercise_is_whole_from_the_first_minute(tree):
     """Here the page's first: heading and imports come with it. All tests of an exercise pass."""
     run(tree, "-m", "tools.new_exercise", "sum_of_all", "--page", "03_further_stores")
-    cells = nbformat.read(tree / "notebooks/03_further_stores.ipynb", 4).cells
+    cells = nbformat.read(tree / "notebooks/further/03_further_stores.ipynb", 4).cells
     assert "exercises 8 min" in cells[0].source
     own = [f"ex-sum-of-all{part}" for part in ("-task", "", "-hint", "-solution")]
     assert [cell.id for cell in cells][-8:] == [

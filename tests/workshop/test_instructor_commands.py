@@ -104,7 +104,7 @@ def test_a_notebook_that_cannot_be_read_is_named(copy, text, message):
         ("solve 00 --to file", "file is a file: copies cannot be written there"),
         ("reset mean_over_rank", "Did you mean mean_over_ranks?"),
         (
-            "reset mean_over_ranks --notebook notebooks/06_further_mistakes.ipynb",
+            "reset mean_over_ranks --notebook notebooks/further/06_further_mistakes.ipynb",
             "no cell that begins with %%exercise mean_over_ranks",
         ),
         ("grade --work nowhere", "There are no attempts in"),

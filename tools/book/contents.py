@@ -39,7 +39,7 @@ def about(stem: str, notebook: nbformat.NotebookNode) -> About:
 def sentences() -> dict[str, str]:
     """By page: what the tables of README.md say about it."""
     rows = re.findall(
-        r"(?m)^\| \d\d \| \[.*?\]\(notebooks/(\w+)\.ipynb\) \| .*? \| (.*) \|$",
+        r"(?m)^\| \d\d \| \[.*?\]\(notebooks/(?:further/)?(\w+)\.ipynb\) \| .*? \| (.*) \|$",
         (ROOT / "README.md").read_text(encoding="utf-8"),
     )
     return {stem: sentence for stem, sentence in rows}

@@ -12,15 +12,17 @@ from nbconvert import HTMLExporter
 from ddp_workbook.page import pages
 from manyranks.figures.slider import WIDGET
 
-PAGE_LINK = re.compile(r"\[([^\]]*)\]\((\w+)\.ipynb(#[^)]*)?\)")
-OUTPUT_LINK = re.compile(r'(?s)<a href="(\w+)\.ipynb((?:#[^"]*)?"[^>]*>)(.*?)</a>')
-ELSEWHERE = re.compile(r"\[([^\]]+)\]\(\.\./((?!figs/)[^)]+)\)")  # a file that is not in the book
+AWAY = r"(?:\.\./|further/)?"  # from a page's folder to another page's
+PAGE_LINK = re.compile(rf"\[([^\]]*)\]\({AWAY}(\w+)\.ipynb(#[^)]*)?\)")
+OUTPUT_LINK = re.compile(rf'(?s)<a href="{AWAY}(\w+)\.ipynb((?:#[^"]*)?"[^>]*>)(.*?)</a>')
+# a file that is not in the book
+ELSEWHERE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?!figs/)[^)]+)\)")
 NOTE_ID = "note-of-the-book"
 NOTE = (
     "This page was made by `make book`, to read. What it says about running cells, buttons and "
     "sliders is for JupyterLab (`make lab`); here, you choose one of some recorded pictures."
 )
-PICTURE = re.compile(r"!\[([^\]]*)\]\(\.\./(figs/[^)]+\.svg)\)")
+PICTURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./)+(figs/[^)]+\.svg)\)")
 PROGRESS = re.compile(r"progress\([^)]*\)\s*")  # what is solved says nothing about a book's reader
 
 

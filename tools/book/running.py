@@ -15,6 +15,7 @@ from pathlib import Path
 
 import nbformat
 
+from ddp_workbook.page import pages
 from ddp_workbook.page.machine import machine_name
 from ddp_workbook.page.play import RECORD
 from ddp_workbook.workshop.execution import copy_layout, errors, execute
@@ -31,7 +32,8 @@ DATA = ("data", "figs", "job_scripts")  # whose files a page uses if a module na
 def execute_page(path: Path) -> nbformat.NotebookNode:
     """The page with its outputs; players show their stills, because a book has no kernel."""
     notebook = execute(path, env=os.environ | {RECORD: "1"})
-    mend_paths(notebook, path.parent)
+    further = path.parent.name == pages.FURTHER_FOLDER
+    mend_paths(notebook, path.parents[1] if further else path.parent)
     return notebook
 
 
@@ -54,7 +56,7 @@ def run_all(
                 yield path.stem, cached
                 continue
             start = time.monotonic()
-            notebook = execute_page(copies / path.name)
+            notebook = execute_page(copies / path.relative_to(pages.FOLDER))
             notebook.metadata["book"] = {
                 "key": own_key,
                 "date": f"{date.today()}",

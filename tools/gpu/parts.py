@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from ddp_workbook.experiments.one_gpu import MEASUREMENTS
+from ddp_workbook.page.pages import all_pages
 from tools.set_up import ROOT
 
 # Seconds. Measurements end long before; a part that hangs must not take the others' time.
@@ -39,7 +40,7 @@ def parts() -> list[Part]:
     """All parts, the measurements first, because they are worth most."""
     work = ("-m", "tools.gpu.work")
     measurements = [Part(name, LIMITS[name], (*work, "measure", name)) for name in MEASUREMENTS]
-    stems = sorted(path.stem for path in ROOT.glob("notebooks/*.ipynb"))
+    stems = sorted(path.stem for path in all_pages())
     pages = [Part(stem, PAGE, (*work, "page", stem), FOR_PAGES, alone=False) for stem in stems]
     return [*measurements, tests(), *pages]
 

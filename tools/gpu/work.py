@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from ddp_workbook.experiments import one_gpu
+from ddp_workbook.page.pages import place_of
 
 # All ranks of these pages see the one GPU, as they see theirs on a node with a GPU for each.
 RANKS_SEE_IT = ("00_start_here",)
@@ -37,7 +38,7 @@ def page(stem: str) -> str:
     from tools import book
 
     with tempfile.TemporaryDirectory() as folder:
-        path = book.copy_layout(Path(folder)) / f"{stem}.ipynb"
+        path = book.copy_layout(Path(folder)) / place_of(stem)
         if stem in RANKS_SEE_IT:
             book.begin_with(path, SHOW_IT)
         return "; ".join(book.errors(book.execute(path)))

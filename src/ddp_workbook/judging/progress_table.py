@@ -39,7 +39,7 @@ class Progress:
     """
 
     def __init__(self, stem: str | None, page: str = ""):
-        self.stem, self.guesses = stem, Guesses(page)
+        self.stem, self.page, self.guesses = stem, page, Guesses(page)
         exercises = names() if stem is None else of_chapter(stem)
         self.solved = [name for name in exercises if attempts.latest_passed(name)]
         self.open = [name for name in exercises if name not in self.solved]
@@ -65,9 +65,9 @@ class Progress:
         continued = ""
         if last and last[0].stem[3:] != self.stem:
             page, name = last
-            where = f"{link(page)}, exercise {html.escape(name)}"
+            where = f"{link(page, self.page)}, exercise {html.escape(name)}"
             continued = f"<p>You were last at {where}, which is open.</p>"
-        table = "".join(map(row, entries))
+        table = "".join(row(entry, self.page) for entry in entries)
         return (
             f"<p>{html.escape(self.summary)}</p>{self.guesses.as_html()}{continued}"
             f'<details style="{FOLD_STYLE}"><summary>All pages: {total[0]} of {total[1]} exercises '
@@ -134,13 +134,13 @@ def last_open_exercise(entries: list[Entry]) -> tuple[Entry, str] | None:
     return next(((entry, name) for entry in entries if name in entry.open), None)
 
 
-def link(page: Entry) -> str:
-    """The page's title as a link, for notebooks of the same folder."""
-    return f'<a href="{page.stem}.ipynb">{html.escape(page.title)}</a>'
+def link(page: Entry, here: str) -> str:
+    """The page's title as a link, for a cell of the page `here`."""
+    return f'<a href="{pages.link_to(page.stem, here)}">{html.escape(page.title)}</a>'
 
 
-def row(page: Entry) -> str:
-    """A page in the table; a further one stands a little to the right."""
+def row(page: Entry, here: str) -> str:
+    """A page in the table of the page `here`; a further one stands a little to the right."""
     first = f"{CELL}; {INDENT}" if pages.FURTHER in page.stem else CELL
-    cells = f'<td style="{first}">{link(page)}</td>'
+    cells = f'<td style="{first}">{link(page, here)}</td>'
     return f'<tr>{cells}<td style="{CELL}">{page.minutes}</td><td>{page.count}</td></tr>'

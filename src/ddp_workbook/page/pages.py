@@ -2,6 +2,7 @@
 
 import difflib
 import json
+import os
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,8 @@ from manyranks.files import write_atomically
 
 CHECKOUT = Path(__file__).parents[3]
 FOLDER = CHECKOUT / "notebooks"
-FURTHER = "_further_"  # NN_further_<topic>: beside a chapter's page, for those who want more
+# further/NN_further_<topic>: beside a chapter's page, for those who want more
+FURTHER, FURTHER_FOLDER = "_further_", "further"
 STATED = re.compile(r"\*teaching (\d+) min · exercises (\d+) min\*")
 EXERCISE = re.compile(r"%%exercise (\w+)\n?")
 PREDICT_CALL = re.compile(r'predict\("(\w+)"\)$')  # a cell that asks a question
@@ -28,13 +30,35 @@ def in_order(stem: str) -> tuple[str, bool, str]:
 
 def all_pages() -> list[Path]:
     """The notebooks of this checkout, in their order. Raises BadPage if there are none."""
-    paths = sorted(FOLDER.glob("*.ipynb"), key=lambda path: in_order(path.stem))
+    paths = sorted(
+        [*FOLDER.glob("*.ipynb"), *FOLDER.glob(f"{FURTHER_FOLDER}/*.ipynb")],
+        key=lambda path: in_order(path.stem),
+    )
     if not paths:
         raise BadPage(
             f"There are no notebooks in {FOLDER}. The workbook is used from its own folder, which "
             "`git clone` makes: set it up there, with `make setup`."
         )
     return paths
+
+
+def place_of(stem: str) -> str:
+    """The page's path below the folder of the notebooks."""
+    return f"{FURTHER_FOLDER}/{stem}.ipynb" if FURTHER in stem else f"{stem}.ipynb"
+
+
+def link_to(stem: str, here: str) -> str:
+    """The address of a page in a link on the page `here`; both are stems."""
+    if FURTHER in here:
+        return f"{stem}.ipynb" if FURTHER in stem else f"../{stem}.ipynb"
+    return place_of(stem)
+
+
+def work_in_the_folder_of_all_pages() -> None:
+    """A further page's kernel begins in that page's own folder: go up to where work/ is."""
+    here = Path.cwd()
+    if here.name == FURTHER_FOLDER and any(here.parent.glob("00_*.ipynb")):
+        os.chdir(here.parent)
 
 
 def find_pages(names: Sequence[str], among: list[Path] | None = None) -> list[Path]:

@@ -56,10 +56,10 @@ def reset_page(name: str) -> tuple[Path, Path | None]:
         WorkbookError: the page cannot be kept; then it has not changed.
     """
     try:
-        names = git(pages.FOLDER, "ls-tree", "--name-only", "HEAD").splitlines()
+        names = git(pages.FOLDER, "ls-tree", "-r", "--name-only", "HEAD").splitlines()
         shipped_pages = [pages.FOLDER / file for file in names if file.endswith(".ipynb")]
         (path,) = pages.find_pages([name], shipped_pages)
-        original = git(pages.FOLDER, "show", f"HEAD:./{path.name}")
+        original = git(pages.FOLDER, "show", f"HEAD:./{path.relative_to(pages.FOLDER).as_posix()}")
     except CannotUpdate as error:
         raise pages.BadPage(
             f"git cannot show the page as it was shipped: {error} Take it from "
@@ -77,7 +77,7 @@ def _copy_page(path: Path) -> Path:
     """A copy of the page under a new number. Raises WorkbookError if it cannot be made."""
     try:
         return write_numbered(
-            path.parent / "work" / "pages", path.stem, ".ipynb", path.read_bytes()
+            pages.FOLDER / "work" / "pages", path.stem, ".ipynb", path.read_bytes()
         )
     except OSError as error:
         raise WorkbookError(f"The page could not be kept: {error}. Nothing changed.") from None

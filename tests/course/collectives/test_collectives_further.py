@@ -19,12 +19,14 @@ from ddp_workbook.experiments.collectives import (
     overlap,
     ring,
 )
+from ddp_workbook.page.pages import all_pages
 from manyranks.errors import RankFailed
 from manyranks.figures.slider import WIDGET, stepper
 from manyranks.figures.style import Picture
 from tests.hang_proofs import hang_of
 from tests.workers import collectives_workers as workers
-from tools.set_up import ROOT
+
+PAGES = [path for path in all_pages() if path.stem.startswith("05_")]
 
 pytestmark = pytest.mark.push("claims of further pages")
 
@@ -266,7 +268,9 @@ def test_the_table_says_which_mistakes_pass_and_what_detail_says():
 # The pages
 
 
-@pytest.mark.parametrize("page", sorted(ROOT.glob("notebooks/05_*.ipynb")), ids=lambda p: p.stem)
+@pytest.mark.parametrize(
+    "page", [path for path in all_pages() if path.stem.startswith("05_")], ids=lambda p: p.stem
+)
 def test_a_page_does_not_hold_the_solutions_of_its_exercises(page):
     """isend stands on the page that teaches it; no page shows the ring's or the tree's source."""
     notebook = nbformat.read(page, as_version=4)

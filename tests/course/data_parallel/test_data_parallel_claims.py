@@ -11,6 +11,7 @@ from torch import nn
 
 from ddp_workbook.chapters import data_parallel, single_process
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.page.pages import FOLDER, place_of
 from tools.set_up import ROOT
 
 FOUR = [torch.device("cpu")] * 4
@@ -124,7 +125,7 @@ def test_no_word_is_said_where_there_is_no_gpu(digits, monkeypatch):
 
 def test_gathered_outputs_of_the_language_model():
     gib = torch.empty(64, 1024, 50257, device="meta").nbytes / 2**30
-    page = nbformat.read(NOTEBOOKS / "01_further_what_a_replica_keeps.ipynb", as_version=4)
+    page = nbformat.read(FOLDER / place_of("01_further_what_a_replica_keeps"), as_version=4)
     said = f"{gib:.1f} GiB instead of {gib / 8:.1f},"
     assert any(said in cell.source for cell in page.cells if cell.cell_type == "markdown")
 

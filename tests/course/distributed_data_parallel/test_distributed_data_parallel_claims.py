@@ -23,6 +23,7 @@ from ddp_workbook.experiments.distributed_data_parallel import (
     step_times,
     straggler,
 )
+from ddp_workbook.page.pages import FOLDER, place_of
 from manyranks import figures
 from manyranks.errors import RankFailed
 from manyranks.recording.collectives import record_collectives
@@ -35,7 +36,7 @@ NOTEBOOKS = ROOT / "notebooks"
 
 def prose(stem: str) -> str:
     """The Markdown of a page."""
-    cells = nbformat.read(NOTEBOOKS / f"{stem}.ipynb", as_version=4).cells
+    cells = nbformat.read(FOLDER / place_of(stem), as_version=4).cells
     return "\n".join(cell.source for cell in cells if cell.cell_type == "markdown")
 
 

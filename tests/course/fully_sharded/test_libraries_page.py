@@ -12,15 +12,15 @@ import torch
 
 from ddp_workbook.chapters.digits import DigitsTransformer, furthest
 from ddp_workbook.experiments.fully_sharded import libraries, loops, pretrained
+from ddp_workbook.page.pages import FOLDER, place_of
 from manyranks.launcher.launch import launch
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers import other_libraries
 from tools import book
-from tools.set_up import ROOT
 
 pytestmark = pytest.mark.push("other libraries")
 
-PAGE = ROOT / "notebooks" / "06_further_libraries.ipynb"
+PAGE = FOLDER / place_of("06_further_libraries")
 LIMIT = 300  # seconds; beside other work a rank needs 30 to import a library
 TABLE = next(
     cell.source for cell in nbformat.read(PAGE, as_version=4).cells if cell.id == "calls"

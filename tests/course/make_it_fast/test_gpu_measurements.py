@@ -11,7 +11,7 @@ from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.chapters.fully_sharded_real_run import Settings
 from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.data_parallel.step_times import Size
-from tools.set_up import ROOT
+from ddp_workbook.page.pages import FOLDER, place_of
 
 pytestmark = pytest.mark.push("the GPU's measurements on a CPU")
 
@@ -143,7 +143,7 @@ def statements() -> dict[tuple[str, str], list[str]]:
 def test_pages_state_what_was_recorded():
     """Recorded anew on another GPU, the sentences below the tables change as well."""
     for (page, cell), figures in statements().items():
-        notebook = json.loads((ROOT / "notebooks" / f"{page}.ipynb").read_text())
+        notebook = json.loads((FOLDER / place_of(page)).read_text())
         (text,) = ["".join(one["source"]) for one in notebook["cells"] if one["id"] == cell]
         assert [figure for figure in figures if figure not in text] == [], page
 

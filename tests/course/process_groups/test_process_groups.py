@@ -18,6 +18,7 @@ from torch.distributed.run import get_args_parser
 from ddp_workbook import launch
 from ddp_workbook.chapters import process_groups, single_process
 from ddp_workbook.experiments.process_groups import groups, meshes, nodes, one_rank, rendezvous
+from ddp_workbook.page.pages import all_pages
 from manyranks.errors import RanksHung, WorkbookError
 from manyranks.launcher.rendezvous import free_port
 from manyranks.recording.collectives import record_collectives
@@ -25,7 +26,7 @@ from tests.hang_proofs import hang_of
 from tests.workers import process_groups_workers as workers
 from tools.set_up import ROOT
 
-PAGES = sorted((ROOT / "notebooks").glob("03_*.ipynb"))
+PAGES = [path for path in all_pages() if path.stem.startswith("03_")]
 
 
 # The worker
