@@ -115,7 +115,7 @@ def test_a_rank_that_was_given_another_command_line_says_so_itself(tmp_path, cap
     path = program(tmp_path, "import torch.distributed as dist\ndist.init_process_group('gloo')")
     slip = "sys.argv[1:] = ['--epochs', 'x'] if os.environ['RANK'] == '1' else []"
     path.write_text(path.read_text().replace("    run(train)", f"    {slip}\n    run(train)"))
-    with pytest.raises(RankFailed, match="Rank 1 of 2 failed: SystemExit: 2"):
+    with pytest.raises(RankFailed, match=r"Rank 1 \(of 2\) failed: SystemExit: 2"):
         launch(path)
     (line,) = read_output(capsys)
     assert line.startswith("[rank 1] program.py: argument --epochs: 'x'")

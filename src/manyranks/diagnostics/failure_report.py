@@ -209,7 +209,7 @@ def _last_output(rank: Evidence) -> list[str]:
 
 def _title(first: Evidence, ranks: Sequence[Evidence]) -> str:
     """One line: which rank failed, and how."""
-    who, error = f"Rank {first.rank} of {len(ranks)}", first.end.error
+    who, error = f"Rank {first.rank} (of {len(ranks)})", first.end.error
     text = _first_line(error["reason"])
     if error["unsendable"]:
         return f"{who}: its result cannot be sent back. {text.removeprefix(error['type'] + ': ')}"
@@ -233,7 +233,7 @@ def _death_failure(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
     if outcome.program:
         how = f"was replaced by another program ({outcome.program})"
         sentence = advice.USE_SUBPROCESS
-    lines = [f"Rank {first.rank} of {len(ranks)} {how}."]
+    lines = [f"Rank {first.rank} (of {len(ranks)}) {how}."]
     place = _death_position(first)
     if place and place.file:
         where = "at       " if outcome.at_crash else "the worker stood at"

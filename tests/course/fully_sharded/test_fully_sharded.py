@@ -43,7 +43,7 @@ def test_by_hand_no_more_than_the_rest_and_a_block_are_whole():
     ("worker", "words"),
     [
         (sharded_badly.no_group, "init_process_group"),
-        (sharded_badly.one_rank_raises, "Rank 1 of 2 failed: .*2x5 and 6x6"),
+        (sharded_badly.one_rank_raises, r"Rank 1 \(of 2\) failed: .*2x5 and 6x6"),
     ],
 )
 @pytest.mark.parametrize("way", WAYS)

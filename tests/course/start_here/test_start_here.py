@@ -49,7 +49,7 @@ def test_each_rank_brings_what_its_slider_says():
     ("how", "words"),
     [
         (OTHER_CALL, "rank 3  waits in barrier"),
-        (DIES, "Rank 3 of 4 was ended by SIGKILL"),
+        (DIES, "Rank 3 (of 4) was ended by SIGKILL"),
         (SHAPE, "different shapes or dtypes"),
     ],
 )

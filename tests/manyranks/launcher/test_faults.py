@@ -46,7 +46,7 @@ def failure(worker, *args, ranks=2, timeout=30) -> RankFailed:
 def test_each_death_is_told_with_its_line(how):
     says, line = DEATHS[how]
     error = failure(faults.one_fails, how)
-    assert str(error).startswith(f"Rank 1 of 2 {says}")
+    assert str(error).startswith(f"Rank 1 (of 2) {says}")
     assert error.rank == 1 and line in str(error)
     assert "launcher/" not in str(error) and "Connection closed" not in str(error)
 
@@ -81,7 +81,7 @@ def test_an_error_on_all_ranks_is_told_once():
 def test_who_returned_while_others_waited_and_what_it_never_entered():
     error = failure(faults.returns_early)
     text = str(error)
-    first = "Rank 0 of 2 waited for a rank that had left: rank 1 had already returned."
+    first = "Rank 0 (of 2) waited for a rank that had left: rank 1 had already returned."
     assert text.splitlines()[0] == first
     lines = Path(faults.__file__).read_text().splitlines()
     line = next(n for n, text in enumerate(lines, 1) if "# rank 1 is not here" in text)
@@ -99,13 +99,13 @@ def test_a_reduce_scatter_has_its_own_name():
 
 def test_who_left_the_group_but_goes_on():
     text = str(failure(faults.destroys_early))
-    assert text.startswith("Rank 0 of 2 lost the connection to another rank.")
+    assert text.startswith("Rank 0 (of 2) lost the connection to another rank.")
     assert re.search(r"rank 1 +is at +tests/workers/faults.py:\d+ +time.sleep\(60\)", text)
 
 
 def test_a_timeout_of_pytorchs_own_says_who_did_not_come():
     text = str(failure(faults.times_out_by_itself))
-    assert text.startswith("Rank 0 of 2 failed: RuntimeError: Timed out waiting 700ms")
+    assert text.startswith("Rank 0 (of 2) failed: RuntimeError: Timed out waiting 700ms")
     assert re.search(r"rank 1 +is at .*time.sleep\(60\)", text)
     assert "entered by rank 0, never by rank 1" in text
 
@@ -318,7 +318,7 @@ def test_a_subprocess_of_a_rank_has_no_keyboard_either():
 
 def test_a_result_that_cannot_travel_names_the_rank_and_the_reason():
     error = failure(results.one_generator)
-    assert str(error).startswith("Rank 1 of 2: its result cannot be sent back. <generator object")
+    assert str(error).startswith("Rank 1 (of 2): its result cannot be sent back. <generator object")
     assert "cannot pickle 'generator' object" in str(error) and "Traceback" not in str(error)
     assert "a lambda" in str(failure(results.a_lambda, ranks=1)).lower()
     assert "nested too deeply" in str(failure(results.deep, ranks=1))

@@ -157,7 +157,7 @@ def test_nothing_listens_beyond_loopback(shared):
 
 def test_an_error_is_a_page_without_frames(shared):
     page = shared.run("launch(in_kernels.fails, ranks=2)")
-    assert page.startswith("RankFailed: Rank 1 of 2 failed: ValueError: no such digit")
+    assert page.startswith("RankFailed: Rank 1 (of 2) failed: ValueError: no such digit")
     assert page.count("File ") == 1 and "workbench" not in page
 
 

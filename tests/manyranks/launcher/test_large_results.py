@@ -194,7 +194,7 @@ def test_a_rank_that_hangs_while_another_sends_is_told_by_its_line(slow_reading)
 
 def test_a_rank_that_is_killed_while_it_sends(slow_reading):
     error = failure(results.gets_a_signal_while_sending, MEDIUM, signal.SIGKILL)
-    assert error.rank == 0 and str(error).startswith("Rank 0 of 2 was ended by SIGKILL.")
+    assert error.rank == 0 and str(error).startswith("Rank 0 (of 2) was ended by SIGKILL.")
 
 
 def test_a_rank_that_is_stopped_while_it_sends_holds_up_no_other(slow_reading):
@@ -230,7 +230,7 @@ def test_a_result_larger_than_memory_is_refused_before_it_is_received(monkeypatc
     error = failure(results.ones, LARGE, 1)
     assert error.rank == 1 and not isinstance(error, RanksHung)
     first = (
-        "Rank 1 of 2: its result cannot be sent back. "
+        "Rank 1 (of 2): its result cannot be sent back. "
         "It takes 100 MB, but only 50 MB of memory are free here."
     )
     assert str(error).splitlines()[0] == first
@@ -247,6 +247,6 @@ def test_what_other_ranks_have_yet_to_send_is_not_free(monkeypatch, slow_reading
 def test_a_rank_without_memory_to_pickle_its_result():
     error = failure(results.too_much, ranks=1)
     assert str(error).startswith(
-        "Rank 0 of 1: its result cannot be sent back. There is not enough memory to pickle it.\n"
+        "Rank 0 (of 1): its result cannot be sent back. There is not enough memory to pickle it.\n"
     )
     assert advice.RETURN_LESS in str(error)

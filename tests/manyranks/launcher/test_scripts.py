@@ -151,7 +151,7 @@ def test_a_script_that_leaves_after_an_error_of_its_own_is_told_the_error(script
     text = "import sys\ntry:\n    raise ValueError('bad step')\n"
     with pytest.raises(RankFailed) as caught:
         launch(script(text + "except ValueError:\n    sys.exit(1)\n"), ranks=2)
-    assert re.match(r"Rank \d of 2 failed: ValueError: bad step", str(caught.value))
+    assert re.match(r"Rank \d \(of 2\) failed: ValueError: bad step", str(caught.value))
     assert "SystemExit" not in str(caught.value) and "line 3" in str(caught.value)
 
 
@@ -308,7 +308,7 @@ def test_an_error_is_told_whatever_runs_at_the_end(script, how):
     text += f"def clean():\n    {AT_THE_END[how]}\natexit.register(clean)\n"
     text += "if dist.get_rank() == 1:\n    raise FileNotFoundError('data.csv')\n"
     text += "for _ in range(3):\n    dist.all_reduce(torch.ones(1))\n"
-    with pytest.raises(RankFailed, match=r"Rank 1 of 2 failed: FileNotFoundError: data\.csv"):
+    with pytest.raises(RankFailed, match=r"Rank 1 \(of 2\) failed: FileNotFoundError: data\.csv"):
         launch(script(text), ranks=2, timeout=20)
 
 
@@ -320,7 +320,7 @@ def test_an_error_is_told_whatever_its_frames_hold(script):
     )
     text += "dist.init_process_group('gloo')\nif dist.get_rank() == 1:\n    train()\n"
     text += "dist.all_reduce(torch.ones(1))\n"
-    with pytest.raises(RankFailed, match="Rank 1 of 2 failed: KeyError: 'weights'"):
+    with pytest.raises(RankFailed, match=r"Rank 1 \(of 2\) failed: KeyError: 'weights'"):
         launch(script(text), ranks=2, timeout=20)
 
 

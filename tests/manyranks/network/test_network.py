@@ -218,7 +218,7 @@ def test_the_recorder_sees_the_same_calls():
 
 def test_a_failing_rank_is_named_as_without_a_network():
     """And the hang of the others is no error of theirs."""
-    with pytest.raises(errors.RankFailed, match="Rank 1 of 3 failed: ValueError: no more"):
+    with pytest.raises(errors.RankFailed, match=r"Rank 1 \(of 3\) failed: ValueError: no more"):
         launch(workers.leaves_early, ranks=3, network=SLOW)
 
 
