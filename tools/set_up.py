@@ -401,16 +401,21 @@ def command_line(command, arguments):
         home = env.get("JUPYTER_CONFIG_DIR", os.path.expanduser("~/.jupyter"))
         env.setdefault("JUPYTERLAB_SETTINGS_DIR", os.path.join(home, "lab", "user-settings"))
         env["JUPYTER_CONFIG_DIR"] = str(VENV / "etc" / "jupyter")
-        css = VENV / "etc" / "jupyter" / "custom" / "custom.css"
-        if not css.exists() or css.read_text() != CSS:
-            css.parent.mkdir(parents=True, exist_ok=True)
-            css.write_text(CSS)
+        write_css(VENV / "etc" / "jupyter")
         env["JUPYTER_CONFIG_PATH"] = str(ROOT / "tools" / "lab")
         env["JUPYTER_PREFER_ENV_PATH"] = "1"  # .venv's kernel before the reader's own
         if any(PORT.match(word) for word in arguments):
             # JupyterLab would silently take the next port, and a tunnel would end elsewhere.
             arguments = ["--ServerApp.port_retries=0", *arguments]
     return [str(PYTHON), *COMMANDS[command], *arguments], env
+
+
+def write_css(folder):
+    """What JupyterLab adds to its own style, in its configuration folder."""
+    css = folder / "custom" / "custom.css"
+    if not css.exists() or css.read_text() != CSS:
+        css.parent.mkdir(parents=True, exist_ok=True)
+        css.write_text(CSS)
 
 
 def gpu_command(arguments):

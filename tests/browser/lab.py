@@ -187,9 +187,12 @@ class Notebook(Document):
         self.page.keyboard.insert_text(code)
 
     def select(self, name: str) -> None:
-        """Click into the cell."""
+        """Click into the cell, and first on its three dots if it is folded."""
         _, cell = self.cell(name)
         cell.scroll_into_view_if_needed()
+        folded = cell.locator(".jp-InputPlaceholder .jp-Placeholder-content")
+        if cell.locator(".cm-content").count() == 0 and folded.count():
+            folded.click()
         cell.locator(".cm-content").click()
 
     def run(self, name: str, timeout: float = 300) -> str:

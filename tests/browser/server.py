@@ -26,6 +26,7 @@ def server(root: Path) -> Iterator[dict]:
         write_setting(home, "apputils-extension", "themes", theme="JupyterLab Light")
         write_setting(home, "notebook-extension", "tracker", windowingMode="none")
         write_setting(home, "docmanager-extension", "plugin", autosave=False)
+        set_up.write_css(home / "config")
         line, env = set_up.command_line("lab", ["--ServerApp.port=0", "--no-browser"])
         line[0] = sys.executable
         line += [f"--ServerApp.root_dir={root}", "--LabApp.expose_app_in_browser=True"]

@@ -40,6 +40,13 @@ def notebook(open_in_lab):
     notebook.close()
 
 
+def test_lines_of_output_break_between_words(notebook):
+    """JupyterLab itself breaks them anywhere; make lab's own line of CSS is there."""
+    notebook.run("greeting")
+    style = "pre => getComputedStyle(pre).wordBreak"
+    assert notebook.page.locator(".jp-OutputArea-output pre").first.evaluate(style) == "normal"
+
+
 WRONG = """%%exercise mean_over_ranks
 import torch
 import torch.distributed as dist
