@@ -52,7 +52,7 @@ COMMANDS = {
 }
 # JupyterLab itself breaks lines of output within words.
 CSS = """/* Written by tools/set_up.py. */
-.jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }
+.jp-OutputArea .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }
 """
 KERNEL_SETTINGS = """# Written by tools/set_up.py.
 c.InteractiveShellApp.extensions = ["ddp_workbook.page.after_restart"]
