@@ -18,6 +18,9 @@ from torch.distributed.run import get_args_parser
 from ddp_workbook import launch
 from ddp_workbook.chapters import process_groups, single_process
 from ddp_workbook.experiments.process_groups import groups, meshes, nodes, one_rank, rendezvous
+from manyranks.diagnostics.evidence import State
+from manyranks.diagnostics.mismatches import mismatches
+from manyranks.diagnostics.positions import Position
 from manyranks.errors import RanksHung, WorkbookError
 from manyranks.launcher.rendezvous import free_port
 from manyranks.recording.collectives import record_collectives
@@ -195,16 +198,41 @@ def test_on_gloo_a_group_made_by_its_members_alone_works_at_first():
 
 @pytest.mark.parametrize("turn", range(3))
 @pytest.mark.parametrize(
-    ("worker", "ranks", "counts"),
+    ("worker", "ranks", "counts", "first"),
     [
-        (workers.in_another_order, 3, "2 calls by rank 2, 1 call by ranks 0 and 1"),
-        (workers.make_groups_unevenly, 4, "2 calls by ranks 0 and 3, 1 call by ranks 1 and 2"),
+        (
+            workers.in_another_order,
+            3,
+            "2 calls by rank 2, 1 call by ranks 0 and 1",
+            "[0, 1] on ranks 0 and 2, [1, 2] on rank 1",
+        ),
+        (
+            workers.make_groups_unevenly,
+            4,
+            "2 calls by ranks 0 and 3, 1 call by ranks 1 and 2",
+            "[0, 3] on ranks 0 and 3, [0, 1, 2, 3] on ranks 1 and 2",
+        ),
     ],
 )
-def test_groups_that_are_made_unlike_hang_and_the_report_counts_them(worker, ranks, counts, turn):
+def test_the_report_shows_where_the_ranks_groups_differ(worker, ranks, counts, first, turn):
     hung = str(hang_of(worker, ranks=ranks))
-    assert f"new_group (init_device_mesh calls it too): {counts}." in hung
+    assert f"new_group (init_device_mesh calls it too): {counts}. Call 1: {first}. " in hung
     assert hung.count("waits in new_group") == ranks
+
+
+def test_the_report_shows_groups_that_differ_although_all_ranks_made_equally_many():
+    hung = str(hang_of(workers.in_another_order_with_the_world, ranks=3))
+    first = "Call 2: [0, 1, 2] on ranks 0 and 2, [0, 1] on rank 1."
+    assert f"new_group (init_device_mesh calls it too): {first} " in hung
+
+
+def test_groups_of_their_own_are_a_difference_only_where_a_rank_waits_for_one():
+    """On gloo, a group that each rank makes of itself alone works; a hang has another cause."""
+    record = {"entries": [], "groups": {}, "group_count": 2}
+    records = {rank: record | {"group_calls": {1: [rank]}} for rank in range(2)}
+    assert mismatches(records, []) == []
+    (found,) = mismatches(records, [Position(0, State.WAITING, call="new_group")])
+    assert "Call 1: [0] on rank 0, [1] on rank 1." in found.sentence
 
 
 def test_a_group_of_its_members_alone_hangs_if_they_are_in_unequally_many_groups():
