@@ -400,6 +400,7 @@ def test_the_local_rank_finds_a_gpu_and_the_rank_does_not(agent_runs):
     table = nodes.devices(nodes.environment(agent_runs))
     missing = table["cuda:RANK"].str.contains("does not exist")
     assert list(missing) == [False, False, False, True, True]
+    assert table["cuda:RANK"][2] == "cuda:2: the GPU of rank 4"
     assert not table["cuda:LOCAL_RANK"].str.contains("not").any()
 
 
