@@ -169,7 +169,7 @@ def agents_plot(of_ranks: pd.DataFrame, store: int) -> figures.Picture:
     )
 
 
-def _places(widths: Sequence[int]) -> tuple[list[tuple[float, float, int]], int]:
+def _places(widths: Sequence[int]) -> tuple[list[tuple[float, int, int]], int]:
     """(left, width, line) of each node in places of ranks, side by side while there is room.
 
     Also returns how many lines there are.
