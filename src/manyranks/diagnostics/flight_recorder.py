@@ -16,6 +16,8 @@ from manyranks.diagnostics.user_code import is_own
 
 MAX_ENTRIES = 40  # entries kept for each group: a mismatch is at the end
 MAX_FRAMES = 500  # frames
+MODULE = "distributed_c10d.py"
+NEW_GROUP = "_new_group_with_tag"  # in MODULE; new_group and init_device_mesh call it (torch 2.13)
 
 
 def read() -> dict:
@@ -23,15 +25,17 @@ def read() -> dict:
 
     `entries` has what `brief` keeps of each collective, `groups` the global ranks by the group's
     internal name, `group_count` the number of groups that this rank has asked for, including the
-    world.
+    world, and `group_calls` the global ranks of its calls of new_group, by the call's number, as
+    far as they are known.
     """
-    record = {"entries": [], "groups": {}, "group_count": 0}
+    record: dict = {"entries": [], "groups": {}, "group_count": 0, "group_calls": {}}
     c10d = sys.modules.get("torch._C._distributed_c10d")
     if c10d is None or not dist.is_available():
         return record
     try:
         record |= {"groups": members(), "group_count": dist.distributed_c10d.get_pg_count()}
         entries = pickle.loads(c10d._dump_fr_trace())["entries"]
+        record["group_calls"] = group_calls(record["groups"], record["group_count"])
     except Exception:  # private functions: without them, the stacks still tell
         return record
     by_group: dict[str, list] = {}
@@ -57,7 +61,7 @@ def brief(entry: dict) -> dict:
     frames = entry.get("frames") or []
     frame = next((f for f in frames if is_own(f["filename"])), None)
     # gloo makes a reduce_scatter of an all_reduce, and records that one (torch 2.13)
-    names = [f["name"] for f in frames if f["filename"].endswith("distributed_c10d.py")]
+    names = [f["name"] for f in frames if f["filename"].endswith(MODULE)]
     scatter_names = (name for name in reversed(names) if name.startswith("reduce_scatter"))
     return {
         "group": entry["process_group"][0],
@@ -76,6 +80,33 @@ def members() -> dict[str, list[int]]:
     world = dist.distributed_c10d._world
     names, ranks = dict(world.pg_names), dict(world.pg_group_ranks)
     return {names[group]: sorted(ranks[group]) for group in ranks if group in names}
+
+
+def group_calls(groups: dict[str, list[int]], count: int) -> dict[int, list[int]]:
+    """Global ranks of each call of new_group that can be told, by its number: the first is 1.
+
+    PyTorch names a group by the number of the call (torch 2.13), but a rank outside the group keeps
+    no name, and a call that has not returned none either: the ranks of that one are in its frame.
+    """
+    calls = {int(name): ranks for name, ranks in groups.items() if name.isdecimal() and name != "0"}
+    for frame in sys._current_frames().values():
+        calls |= pending_group(frame)
+    unknown = set(range(1, count)) - set(calls)
+    outside = dist.distributed_c10d._world.pg_group_ranks.get(dist.GroupMember.NON_GROUP_MEMBER)
+    if outside and len(unknown) == 1:  # PyTorch keeps only the last group that this rank is not in
+        calls[unknown.pop()] = sorted(outside)
+    return calls
+
+
+def pending_group(frame: FrameType | None) -> dict[int, list[int]]:
+    """The number and the ranks of the new_group that this thread is in; empty if it is in none."""
+    while frame is not None:
+        code = frame.f_code
+        if code.co_name == NEW_GROUP and code.co_filename.endswith(MODULE):
+            name, ranks = str(frame.f_locals.get("group_name")), frame.f_locals.get("ranks")
+            return {int(name): sorted(ranks)} if ranks and name.isdecimal() else {}
+        frame = frame.f_back
+    return {}
 
 
 def progress(record: dict | None) -> tuple:

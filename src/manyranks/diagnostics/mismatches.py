@@ -17,6 +17,7 @@ STORE_CALLS = {  # they go through the store, so the flight recorder does not se
     "monitored_barrier": "It waits for every rank of its group.",
     "init_process_group": "It waits until all WORLD_SIZE ranks have called it.",
 }
+GROUP_CALLS = ("new_group", "init_device_mesh")
 UNEVEN_CALLS = ("scatter", "gather", "all_to_all", "all_to_all_single")  # shapes may differ
 
 
@@ -53,29 +54,60 @@ def mismatches(
     `records` has the result of `flight_recorder.read` for each rank; `positions` says where each
     rank stands. `failed` means that a rank lost its peers, so none of its calls is still running.
     """
-    differences = _in_group_counts(records)
+    differences = _in_new_groups(records, positions)
     groups = {entry["group"] for record in records.values() for entry in record["entries"]}
     for group in sorted(groups):
         differences += _in_group(group, records, failed)
     return differences or _in_store_calls(positions)
 
 
-def _in_group_counts(records: dict[int, dict]) -> list[Mismatch]:
-    """Ranks that called new_group equally often? Different counts give groups different names."""
+def _in_new_groups(records: dict[int, dict], positions: list[Position]) -> list[Mismatch]:
+    """Did the ranks make the same groups? Other numbers of calls give groups other names.
+
+    With equal numbers, only where a rank still waits for a group: on some backends ranks can make
+    groups of their own and get away with it.
+    """
     calls = {
         rank: max(0, record["group_count"] - 1)
         for rank, record in records.items()
         if record["group_count"]
     }
-    if len(set(calls.values())) < 2:
+    first = _first_other_group(calls, records)
+    if len(set(calls.values())) > 1:
+        times = [
+            f"{number or 'no'} {'call' if number == 1 else 'calls'} by "
+            + ranks_in_words([rank for rank, count in calls.items() if count == number])
+            for number in sorted(set(calls.values()), reverse=True)
+        ]
+        parts = [f"{', '.join(times)}.", first, ALL_MUST]
+    elif first and any(position.call in GROUP_CALLS for position in positions):
+        parts = [first, ALL_MUST]
+    else:
         return []
-    times = [
-        f"{number or 'no'} {'call' if number == 1 else 'calls'} by "
-        + ranks_in_words([rank for rank, count in calls.items() if count == number])
-        for number in sorted(set(calls.values()), reverse=True)
-    ]
-    sentence = f"new_group (init_device_mesh calls it too): {', '.join(times)}. {ALL_MUST}"
-    return [Mismatch(Kind.GROUPS, sentence)]
+    words = " ".join(part for part in parts if part)
+    return [Mismatch(Kind.GROUPS, f"new_group (init_device_mesh calls it too): {words}")]
+
+
+def _first_other_group(calls: dict[int, int], records: dict[int, dict]) -> str:
+    """ "Call 1: [0, 1] on ranks 0 and 2, [1, 2] on rank 1." `calls` says how many each made."""
+    for number in range(1, max(calls.values(), default=0) + 1):
+        by_members: dict[str, list[int]] = {}
+        for rank, count in sorted(calls.items()):
+            members = records[rank].get("group_calls", {}).get(number)
+            if members or number > count:
+                by_members.setdefault(_members_in_words(members), []).append(rank)
+        if len(by_members) > 1:
+            parts = [f"{group} on {ranks_in_words(ranks)}" for group, ranks in by_members.items()]
+            return f"Call {number}: {', '.join(parts)}."
+    return ""
+
+
+def _members_in_words(ranks: Sequence[int] | None) -> str:
+    """ "[0, 1]", "[0, 1, 2, …, 15]"; None is a call that was not made."""
+    if ranks is None:
+        return "none"
+    numbers = [*map(str, ranks)]
+    return f"[{', '.join(numbers if len(ranks) <= 8 else [*numbers[:3], '…', numbers[-1]])}]"
 
 
 def _in_group(group: str, records: dict[int, dict], failed: bool) -> list[Mismatch]:

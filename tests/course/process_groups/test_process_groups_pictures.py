@@ -1,9 +1,11 @@
 """Chapter 03's drawings, and their words, made of the same values."""
 
 import json
+from itertools import combinations
 
 import pandas as pd
 import pytest
+from matplotlib.patches import FancyBboxPatch
 
 from ddp_workbook.experiments.process_groups import meshes, nodes, one_rank, rendezvous
 from ddp_workbook.experiments.process_groups.rendezvous import StoreEvent
@@ -15,31 +17,46 @@ def job(*ranks_of_nodes: int) -> pd.DataFrame:
     """What ranks of such nodes are told."""
     pairs = [(node, local) for node, ranks in enumerate(ranks_of_nodes) for local in range(ranks)]
     table = pd.DataFrame(pairs, columns=["GROUP_RANK", "LOCAL_RANK"])
-    return table.assign(RANK=table.index, MASTER_PORT="2950")
+    return table.assign(RANK=table.index, MASTER_ADDR="127.0.0.1", MASTER_PORT="2950")
 
 
 def test_agents_plot_puts_every_rank_into_its_node():
     picture = nodes.agents_plot(job(2, 3), store=0)
     texts = words(picture)
-    assert {"node 0", "node 1", "store\nport 2950", *(f"rank {r}\n" for r in range(5))} <= set(
-        texts
-    )
+    store = "store at 127.0.0.1:2950, kept by the torchrun of node 0"
+    assert {"node 0", "node 1", store, *(f"rank {r}\n" for r in range(5))} <= set(texts)
     assert [texts.count(f"local {rank}") for rank in range(3)] == [2, 2, 1]
     assert texts.count("torchrun") == 2
     has = "node 0 has started the ranks 0 (local 0), 1 (local 1) and keeps the store"
     assert has in picture.alt
 
 
+@pytest.mark.parametrize("ranks", [(2, 3), (1, 1), (8,), (1, 8, 4, 3)])
+def test_in_the_agents_plot_no_box_touches_another_and_no_line_goes_through_one(ranks):
+    axes = nodes.agents_plot(job(*ranks), store=0).axes
+    drawn = [box for box in axes.patches if isinstance(box, FancyBboxPatch)]
+    frames = [box for box in drawn if box.get_edgecolor()[3] == 0]  # the nodes' areas
+    boxes = [box.get_window_extent() for box in drawn if box not in frames]
+    assert len(frames) == len(ranks) and len(boxes) == len(ranks) + sum(ranks) + 1
+    assert not [pair for pair in combinations(boxes, 2) if pair[0].overlaps(pair[1])]
+    lines = [line.get_window_extent() for line in axes.lines]
+    assert len(lines) == (sum(ranks) if len(ranks) < 4 else 0)
+    inside = [box.padded(-1) for box in boxes]  # a line ends at the edge of its box
+    assert not [(line, box) for line in lines for box in inside if line.overlaps(box)]
+
+
 def test_agents_plot_has_room_for_64_ranks_of_a_cluster():
     assert "rank 63\n" in words(nodes.agents_plot(job(*[8] * 8), store=0))
 
 
-@pytest.mark.parametrize(("along", "frames"), [("gpu", 2), ("node", 3)])
-def test_mesh_plot_shows_values_in_the_ranks_colours_and_frames_the_groups(along, frames):
+@pytest.mark.parametrize(("along", "areas"), [("gpu", 2), ("node", 3)])
+def test_mesh_plot_shows_values_in_the_ranks_colours_and_an_area_for_each_group(along, areas):
     of_ranks = [([rank + 1], [6 if rank < 3 else 15]) for rank in range(6)]
     picture = meshes.mesh_plot(of_ranks, "2 x 3", along, "all_reduce")
     assert {"before", f'all_reduce\nalong "{along}"', "1", "15", "rank 5\n"} <= set(words(picture))
-    assert len(picture.axes.patches) == 6 + 6 + frames
+    assert len(picture.axes.patches) == 6 + 6 + areas
+    fills = {patch.get_facecolor() for patch in picture.axes.patches[6 : 6 + areas]}
+    assert len(fills) == areas
     assert picture.axes.patches[5].get_edgecolor()[:3] == pytest.approx(
         [int(rank_colour(5)[i : i + 2], 16) / 255 for i in (1, 3, 5)]
     )
@@ -48,11 +65,11 @@ def test_mesh_plot_shows_values_in_the_ranks_colours_and_frames_the_groups(along
 def test_a_mesh_to_play_with_has_a_panel_for_each_step():
     play = meshes.play_mesh()
     found = play.answer.words
-    assert "before: 1; 2; 3; 4. " in found and "the columns: 10; 10; 10; 10." in found
+    assert "before: 1; 2; 3; 4. " in found and "each column a group: 10; 10; 10; 10." in found
     play.controls["shape"].value, play.controls["along"].value = "1 x 4", "node"
     play.wait()
     assert "as a mesh of 1 by 4" in play.answer.words
-    assert '. all_reduce along "node", with' in play.answer.words and "10" not in play.answer.words
+    assert '. all_reduce along "node", each' in play.answer.words and "10" not in play.answer.words
 
 
 def test_the_steps_of_a_wide_mesh_stand_one_below_the_other():

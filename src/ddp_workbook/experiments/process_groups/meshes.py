@@ -14,13 +14,14 @@ from torch.distributed.device_mesh import init_device_mesh
 import ddp_workbook
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from manyranks import figures
-from manyranks.figures.palette import INK
+from manyranks.figures.palette import INK, series_colour, tint
 
-BOX, HEAD = (0.92, 0.7), 0.5  # inches: the place of one rank, and of a title
-GAP = 0.03  # between frames
+BOX, HEAD = (1.2, 0.9), 0.56  # inches: the place of one rank, and of a title
+GAP = 0.08  # inches between groups
 WIDE = 4  # ranks in a row of a mesh whose steps do not fit side by side
 # Of groups, and of ranks outside: no rank has these colours.
-GROUP = {"facecolor": "none", "edgecolor": "#5c5c5c", "linestyle": (0, (4, 2)), "linewidth": 1.8}
+GROUPS = [tint(series_colour(index), 0.6) for index in (2, 4, 1, 3)]
+ON_GROUP = {"facecolor": "white", "linewidth": 2.2}  # a rank's own fill would hide the group's
 OUTSIDE = {"facecolor": "#f7f7f7", "edgecolor": "#9a9a9a"}
 SHAPES = ("1 x 4", "2 x 2", "4 x 1")  # nodes x GPUs of each
 ALONG = ("gpu, node", "gpu", "node")
@@ -113,13 +114,13 @@ def mesh_plot(
     collective: str,
     **_: object,
 ) -> figures.Picture:
-    """What each rank of a mesh held before a collective and after it, the groups framed.
+    """What each rank of a mesh held before a collective and after it; a group is one plain area.
 
     `of_ranks[rank]` has its numbers at each step. A wide mesh has its steps one below the other.
     """
     columns = int(shape.split(" x ")[1])
     rows, steps = len(of_ranks) // columns, ["", *along.split(", ")]
-    wide, high = (columns + 0.45) * BOX[0], HEAD + rows * BOX[1] + 0.15
+    wide, high = columns * BOX[0] + 0.4, HEAD + rows * BOX[1] + 0.15
     stacked = columns >= WIDE
     size = (wide, len(steps) * high) if stacked else (len(steps) * wide, high)
     axes, words = figures.sheet(*size), []
@@ -127,15 +128,14 @@ def mesh_plot(
         left, top = (0.1, number * high) if stacked else (0.1 + number * wide, 0.0)
         title = f'{collective}\nalong "{name}"' if name else "before"
         middle = left + columns * BOX[0] / 2, top + HEAD / 2
-        axes.text(*middle, title, ha="center", va="center", size=10.5, weight="bold")
+        axes.text(*middle, title, ha="center", va="center", size=11.5, weight="bold")
+        _fill_groups(axes, (left, top + HEAD), name, rows, columns)
         values = [", ".join(map(str, of_rank[number])) for of_rank in of_ranks]
         for rank, value in enumerate(values):
             corner = left + rank % columns * BOX[0], top + HEAD + rank // columns * BOX[1]
-            rank_box(axes, corner, BOX, rank, f"rank {rank}", value)
-        _frame_groups(axes, (left, top + HEAD), name, rows, columns)
-        frame_text = {"": "", "gpu": "the rows", "node": "the columns"}[name]
-        frame_text = frame_text and f", with a frame around each of {frame_text}"
-        words.append(f"{title}{frame_text}: {'; '.join(values)}".replace("\n", " "))
+            rank_box(axes, corner, BOX, rank, f"rank {rank}", value, **ON_GROUP)
+        groups = {"": "", "gpu": ", each row a group", "node": ", each column a group"}[name]
+        words.append(f"{title}{groups}: {'; '.join(values)}".replace("\n", " "))
     return figures.Picture(
         axes.figure,
         f"The ranks 0 to {len(of_ranks) - 1} as a mesh of {shape.replace(' x ', ' by ')}. Their "
@@ -150,26 +150,28 @@ def rank_box(
     rank: int,
     name: str,
     text: str,
+    **frame: Any,
 ) -> None:
     """A box for one rank with two lines of words, a little smaller than its place."""
     (left, top), (width, height) = corner, size
-    inside = 0.84 * width, 0.84 * height
-    figures.box(
-        axes, (left + 0.08 * width, top + 0.08 * height), inside, f"{name}\n", rank, fontsize=10
-    )
+    inside = 0.8 * width, 0.76 * height
+    place = left + 0.1 * width, top + 0.12 * height
+    figures.box(axes, place, inside, f"{name}\n", rank, frame=frame, fontsize=11)
     middle = left + width / 2, top + 0.68 * height
-    axes.text(*middle, text, ha="center", va="center", size=10, weight="bold")
+    axes.text(*middle, text, ha="center", va="center", size=11, weight="bold")
 
 
-def _frame_groups(
+def _fill_groups(
     axes: figures.Axes, corner: tuple[float, float], along: str, rows: int, columns: int
 ) -> None:
-    """A dashed frame around each row (along "gpu") or each column (along "node")."""
+    """An area under each row (along "gpu") or each column (along "node"), of one colour."""
     (left, top), (width, height) = corner, BOX
-    size = (columns * width, height - GAP) if along == "gpu" else (width - GAP, rows * height)
+    size = (columns * width, height) if along == "gpu" else (width, rows * height)
+    inside = size[0] - GAP, size[1] - GAP
     for number in range({"": 0, "gpu": rows, "node": columns}[along]):
         right, down = (0, number * height) if along == "gpu" else (number * width, 0)
-        figures.box(axes, (left + right, top + down), size, frame=GROUP)
+        look = {"facecolor": GROUPS[number % len(GROUPS)], "edgecolor": "none"}
+        figures.box(axes, (left + right + GAP / 2, top + down + GAP / 2), inside, frame=look)
 
 
 @figures.house_style

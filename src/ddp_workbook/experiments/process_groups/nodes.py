@@ -18,11 +18,15 @@ from manyranks.launcher.rendezvous import LOOPBACK, free_port
 
 LIMIT = 180  # seconds; a busy machine needs thirty for what a quiet one does in five
 NUMBERS = ("GROUP_RANK", "LOCAL_RANK", "RANK", "WORLD_SIZE", "LOCAL_WORLD_SIZE")
-BOX = (0.98, 0.8)  # inches: the place of one rank
-PER_ROW = 7  # ranks of a node in one line
-STARTS: figures.FillStyle = {"linewidth": 1.3}
-STORE_LINE: figures.FillStyle = {"linewidth": 1.2, "linestyle": (0, (1, 2))}
-AGENT = {"facecolor": tint(series_colour(0), 0.18), "edgecolor": series_colour(0)}
+PER_ROW = 8  # ranks of a node in one line
+NARROWEST, WIDEST = 0.98, 1.42  # inches: the place of one rank
+HEAD, RANK = 1.32, 0.86  # inches: from the top of a node to its ranks; a line of ranks
+GAP, LINK, STORE = 0.15, 0.3, 0.4  # inches: between lines of nodes; down to the store; its height
+BETWEEN = 0.15  # places of ranks between two nodes
+AGENT_SIZE = (1.15, 0.44)
+STORE_LINE: figures.FillStyle = {"linewidth": 1.6, "linestyle": (0, (1, 1.5))}
+NODE = {"facecolor": "#f1f1f1", "edgecolor": "none"}
+AGENT = {"facecolor": tint(series_colour(0), 0.3), "edgecolor": series_colour(0)}
 
 
 def on_nodes(gpus: Sequence[int]) -> dict[str, AgentRun]:
@@ -63,16 +67,22 @@ def store_node(runs: Mapping[str, AgentRun]) -> int:
 
 
 def devices(of_ranks: pd.DataFrame) -> pd.DataFrame:
-    """For each rank, whether its node has the GPU that it asks for, by RANK and by LOCAL_RANK."""
+    """For each rank, whose GPU it asks for by RANK and by LOCAL_RANK, if its node has that one."""
 
     def has(gpu: int, row: Any) -> str:
-        return f"cuda:{gpu}" + ("" if gpu < row.LOCAL_WORLD_SIZE else ": does not exist")
+        if gpu >= row.LOCAL_WORLD_SIZE:
+            return f"cuda:{gpu}: does not exist"
+        own = gpu == row.LOCAL_RANK
+        return f"cuda:{gpu}" + (
+            "" if own else f": the GPU of rank {row.RANK - row.LOCAL_RANK + gpu}"
+        )
 
     return pd.DataFrame(
         {
             "node": row.GROUP_RANK,
-            "its GPUs": ", ".join(f"cuda:{gpu}" for gpu in range(row.LOCAL_WORLD_SIZE)),
-            "rank": row.RANK,
+            "GPUs of the node": ", ".join(f"cuda:{gpu}" for gpu in range(row.LOCAL_WORLD_SIZE)),
+            "RANK": row.RANK,
+            "LOCAL_RANK": row.LOCAL_RANK,
             "cuda:RANK": has(row.RANK, row),
             "cuda:LOCAL_RANK": has(row.LOCAL_RANK, row),
         }
@@ -107,7 +117,7 @@ def ports_by_default() -> pd.DataFrame:
 
 @figures.house_style
 def agents_plot(of_ranks: pd.DataFrame, store: int) -> figures.Picture:
-    """A frame for each node: its torchrun, the ranks that it has started, and who asks the store.
+    """An area for each node: its torchrun and the ranks that it has started; the store below.
 
     `of_ranks` is what `environment` returns, `store` the node whose torchrun keeps the store.
     """
@@ -115,60 +125,59 @@ def agents_plot(of_ranks: pd.DataFrame, store: int) -> figures.Picture:
         list(zip(own["RANK"], own["LOCAL_RANK"], strict=True))
         for _, own in of_ranks.groupby("GROUP_RANK")
     ]
-    port = of_ranks["MASTER_PORT"].iloc[0]
-    lines = _lines([max(2, min(PER_ROW, len(ranks))) + 0.5 for ranks in nodes])
-    across = max(right for _, right, _ in lines)
-    down = max(-(-len(ranks) // PER_ROW) for ranks in nodes) + 2.1
-    height = (lines[-1][2] + 1) * down
-    axes = figures.sheet(across * BOX[0], height * BOX[1] + 0.3)
-    axes.set(xlim=(-0.03, across), ylim=(height + 0.3 / BOX[1], 0))  # in boxes
-    spots = {}
-    for number, (left, right, line) in enumerate(lines):
-        top = line * down
-        size = right - left - 0.3, down - 0.25
-        figures.box(axes, (left, top + 0.05), size, frame={"facecolor": "none"})
-        axes.text(left + 0.12, top + 0.25, f"node {number}", va="center", weight="bold")
-        figures.box(
-            axes, (left + 0.15, top + 0.45), (0.95, 0.6), "torchrun", frame=AGENT, fontsize=11
-        )
-        spots[number] = left + 0.625, top + 1.05
-    right, bottom = spots[store]
-    white = {"facecolor": "white", "linewidth": 2.2}
-    corner = right + 0.475, bottom - 0.6
-    figures.box(axes, corner, (0.85, 0.6), f"store\nport {port}", frame=white, fontsize=8.5)
-    at = corner[0] + 0.39, bottom
-    for number, (ranks, (left, _, line)) in enumerate(zip(nodes, lines, strict=True)):
-        asking = [] if number == store else [spots[number]]
+    places, lines = _places([max(2, min(PER_ROW, len(ranks))) for ranks in nodes])
+    across = max(left + width for left, width, _ in places)
+    unit = min(WIDEST, (figures.WIDTH - 0.1) / across)  # inches: the place of one rank
+    down = HEAD + RANK * max(-(-len(ranks) // PER_ROW) for ranks in nodes) + 0.12
+    bar = lines * (down + GAP) - GAP + LINK
+    axes = figures.sheet(across * unit + 0.1, bar + STORE + 0.05)
+    for number, (ranks, (left, width, line)) in enumerate(zip(nodes, places, strict=True)):
+        x, y = 0.05 + left * unit, line * (down + GAP)
+        figures.box(axes, (x, y + 0.03), (width * unit, down - 0.03), frame=NODE)
+        axes.text(x + 0.15, y + 0.22, f"node {number}", va="center", weight="bold", size=12)
+        middle = x + width * unit / 2
+        agent = middle - AGENT_SIZE[0] / 2, y + HEAD - 0.96
+        figures.box(axes, agent, AGENT_SIZE, "torchrun", frame=AGENT, fontsize=12)
+        start = middle, agent[1] + AGENT_SIZE[1]
+        per_row = min(PER_ROW, len(ranks))
         for index, (rank, local) in enumerate(ranks):
-            x = left + 0.1 + index % PER_ROW
-            y = line * down + 1.75 + index // PER_ROW
+            corner = middle + (index % PER_ROW - per_row / 2) * unit, y + HEAD
+            corner = corner[0], corner[1] + index // PER_ROW * RANK
+            center = corner[0] + unit / 2
             if index < PER_ROW:
-                figures.arrow(axes, spots[number], (x + 0.42, y + 0.08), **STARTS)
-                asking.append((x + 0.58, y + 0.08))
-            rank_box(axes, (x, y), (1, 1), rank, f"rank {rank}", f"local {local}")
-        for spot in asking:
-            axes.plot(*zip(spot, at, strict=True), color=INK, zorder=0, **STORE_LINE)
-    for words, look in {"has started": STARTS, "knows the store's address": STORE_LINE}.items():
-        axes.plot([], [], color=INK, label=words, **look)
-    axes.legend(loc="lower left", ncols=2)
+                figures.arrow(axes, start, (center, corner[1] + 0.12 * RANK), linewidth=1.4)
+            if index == 0 and per_row < 5:  # else the arrow is too flat for a word beside it
+                spot = (start[0] + center) / 2 - 0.2, (start[1] + corner[1]) / 2
+                axes.text(*spot, "starts", ha="right", va="center", size=11)
+            rank_box(axes, corner, (unit, RANK), rank, f"rank {rank}", f"local {local}")
+            if lines == 1 and index // PER_ROW == (len(ranks) - 1) // PER_ROW:
+                ends = corner[1] + 0.88 * RANK, bar
+                axes.plot([center] * 2, ends, color=INK, zorder=2, **STORE_LINE)
+    where = f"{of_ranks['MASTER_ADDR'].iloc[0]}:{of_ranks['MASTER_PORT'].iloc[0]}"
+    words = f"store at {where}, kept by the torchrun of node {store}"
+    size = across * unit, STORE
+    figures.box(axes, (0.05, bar), size, words, frame={"facecolor": "white"}, fontsize=12)
     parts = []
     for number, ranks in enumerate(nodes):
         own = ", ".join(f"{rank} (local {local})" for rank, local in ranks)
-        keeps = f" and keeps the store at port {port}" if number == store else ""
+        keeps = f" and keeps the store at {where}" if number == store else ""
         parts.append(f"The torchrun of node {number} has started the ranks {own}{keeps}.")
     return figures.Picture(
         axes.figure,
-        f"{len(nodes)} nodes, each with a torchrun and its ranks. {' '.join(parts)} All ranks, and "
-        "the other torchruns, know the store's address.",
+        f"{len(nodes)} nodes, each with a torchrun and its ranks. {' '.join(parts)} A dotted line "
+        "leads from every rank to the store, whose address all of them know.",
     )
 
 
-def _lines(widths: Sequence[float]) -> list[tuple[float, float, int]]:
-    """(left, right, line) of each node: side by side as long as there is room for their boxes."""
+def _places(widths: Sequence[int]) -> tuple[list[tuple[float, int, int]], int]:
+    """(left, width, line) of each node in places of ranks, side by side while there is room.
+
+    Also returns how many lines there are.
+    """
     places, left, line = [], 0.0, 0
     for width in widths:
-        if left and (left + width) * BOX[0] > figures.WIDTH:
+        if left and (left + width) * NARROWEST > figures.WIDTH:
             left, line = 0.0, line + 1
-        places.append((left, left + width, line))
-        left += width
-    return places
+        places.append((left, width, line))
+        left += width + BETWEEN
+    return places, line + 1
