@@ -33,10 +33,13 @@ RECORD = "DDP_WORKBOOK_STILLS"  # set by whoever makes pages to read: they have 
 TIMEOUT_S = 60.0  # seconds until a run is given up for which nothing proves that it hangs
 MAX_LINES = 20  # printed lines that are shown
 ROW = ipywidgets.Layout(flex_flow="row wrap", align_items="center", grid_gap="0.2em 2em")
-REPORT = "border-left:4px solid #c30c45; padding-left:0.6em; white-space:pre-wrap; margin:0.3em 0"
+REPORT = (
+    "border-left:4px solid #c30c45; padding-left:0.6em; margin:0.3em 0; "
+    "white-space:pre-wrap; word-break:normal; overflow-wrap:anywhere"  # JupyterLab breaks words
+)
 EARLIER = (
-    '<p style="margin:1em 0 0.3em">The picture of the last run that got to its end:</p>'
-    '<div style="opacity:0.35">{}</div>'
+    '<details style="margin:1em 0 0.3em"><summary>The picture of the last run that got to its end'
+    "</summary>{}</details>"
 )
 # The number beside a slider can be edited, and is lost then (ipywidgets 8.1).
 STYLE = "<style>.ddpw-slider .widget-readout{pointer-events:none}</style>"
@@ -204,6 +207,8 @@ class Play:
     def _status(self, values: Mapping[str, Any], answer: RunResult | None = None) -> str:
         ranks = values.get("ranks")
         rank_count = "" if ranks is None else f"{ranks} rank{'s' * (ranks != 1)}"
+        if self.ranks == 1:  # not a number that the reader chose: the run is not about ranks
+            rank_count = "one process"
         if answer is None:
             words = f"{rank_count or 'computing'} …"
         elif answer.error:
