@@ -6,17 +6,22 @@ import nbformat
 import pytest
 
 from ddp_workbook import launch
+from ddp_workbook.experiments.start_here import sum_player
 from ddp_workbook.experiments.start_here.first_sum import (
     DIES,
+    JOINS,
     LATE,
     OTHER_CALL,
     SHAPE,
     SumResult,
     play_sum,
     run_sum,
-    sum_plot,
 )
+from ddp_workbook.experiments.start_here.sum_player import stuck_plot, sum_plot
 from manyranks.diagnostics import advice
+from manyranks.diagnostics.evidence import State
+from manyranks.diagnostics.positions import Position
+from manyranks.errors import RanksHung
 from tests.cells import python_of
 from tools import book
 from tools.set_up import ROOT
@@ -29,11 +34,16 @@ def test_four_processes_have_one_sum():
     assert len({results.process for results in of_ranks}) == 4
 
 
+def words_in(picture) -> list[str]:
+    return [text.get_text() for text in picture.axes.texts]
+
+
 def test_picture_and_words_have_the_values_that_they_are_given():
     of_ranks = [SumResult(71, 1.5, 4.0, 0.25), SumResult(72, 2.5, 4.0, 2.01)]
     picture = sum_plot(of_ranks)
-    shown = [text.get_text() for text in picture.axes.texts]
-    assert "rank 1, process 72: x = 2.5" in shown and shown.count("x = 4 after 0.25 s") == 1
+    shown = words_in(picture)
+    assert "rank 1: x = 2.5\nprocess 72" in shown and shown.count("x = 4") == 2
+    assert "waits 2.0 s" in shown and not any("0.2" in words for words in shown)  # not noise
     assert "numbered 71, 72" in picture.alt and "begin with 1.5, 2.5" in picture.alt
     assert "longest call of all_reduce took 2.01 s" in picture.alt
 
@@ -43,21 +53,44 @@ def test_each_rank_brings_what_its_slider_says():
     assert [one.before for one in results] == [-5, 2, 3, 20] and results[2].after == 20
     late = launch(run_sum, ranks=4, rank_3=LATE)
     assert max(one.seconds for one in late[:3]) > 1.5 and [one.after for one in late] == [10] * 4
+    assert LATE in words_in(sum_plot(late, rank_3=LATE))
+    assert LATE not in words_in(sum_plot(late))
 
 
 @pytest.mark.parametrize(
-    ("how", "words"),
+    ("how", "words", "stood"),
     [
-        (OTHER_CALL, "rank 3  waits in barrier"),
-        (DIES, "Rank 3 of 4 was ended by SIGKILL"),
-        (SHAPE, "different shapes or dtypes"),
+        (OTHER_CALL, "rank 3  waits in barrier", "rank 3 waits in barrier."),
+        (DIES, "Rank 3 of 4 was ended by SIGKILL", "rank 2 was stopped; rank 3 is killed."),
+        (SHAPE, "different shapes or dtypes", "rank 3 waits in all_reduce."),
     ],
 )
-def test_each_way_of_rank_3_has_its_report(how, words):
+def test_each_way_of_rank_3_has_its_report_and_its_picture(how, words, stood):
     play = play_sum()
     play.controls["rank_3"].value = how
     play.wait()
-    assert words in play.display.value and "Afterwards the ranks have 10" in play.answer.words
+    assert words in play.report.value and words not in play.display.value
+    assert stood in play.display.value and stood in play.answer.words
+    play.controls["rank_3"].value = JOINS
+    play.wait()
+    assert play.report.value == "" and "Afterwards the ranks have 10" in play.answer.words
+
+
+def test_ranks_that_stand_in_one_call_share_a_box():
+    places = [Position(rank, State.WAITING, call="all_reduce") for rank in range(3)]
+    places.append(Position(3, State.WAITING, call="barrier"))
+    error = RanksHung("", positions=places)
+    picture = stuck_plot(error, ranks=4, rank_3=OTHER_CALL, x_0=1, x_1=2, x_2=3, x_3=4)
+    assert words_in(picture).count("waits in all_reduce") == 1
+    assert words_in(picture).count("waits in barrier") == 1
+    assert "rank 2 waits in all_reduce; rank 3 waits in barrier" in picture.alt
+
+
+def test_a_slider_is_as_high_as_its_lane():
+    play = play_sum()
+    play._repr_mimebundle_()
+    *sliders, _ = play.controls.values()
+    assert [one.layout.height for one in sliders] == [f"{sum_player.LANE * 96:.0f}px"] * 4
 
 
 PRETEND = """import os, sys

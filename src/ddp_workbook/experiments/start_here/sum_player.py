@@ -17,7 +17,7 @@ from manyranks.errors import RankFailed
 if TYPE_CHECKING:  # imported with the first picture
     from matplotlib.axes import Axes
 
-DPI, SLIDER_PX = 96, 224  # CSS pixels an inch, and of a slider: with the picture as wide as others
+DPI, SLIDER_PX = 96, 250  # CSS pixels an inch, and of a slider: with the picture as wide as others
 # The picture, in inches
 WIDE, TOP, LANE, BOX = 6.0, 0.42, 0.56, 0.44
 RANKS, PAUSE, SUM, AFTER, END = (0.05, 1.85), (2.15, 1.05), (3.5, 1.4), (5.15, 0.8), (2.6, 3.35)
@@ -47,7 +47,7 @@ class SumPlay(Play):
     def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
         bundle = super()._repr_mimebundle_()
         *sliders, behaves = self.controls.values()
-        lane, top = round(LANE * DPI), round(TOP * DPI)
+        lane, top = round(LANE * DPI), round((TOP - (LANE - BOX) / 2) * DPI)
         for one in sliders:
             one.layout.width, one.layout.height = f"{SLIDER_PX}px", f"{lane}px"
             one.layout.margin = "0"
