@@ -1,5 +1,6 @@
 """What the pages of chapter 01 say in prose, where no cell of them can show it quietly."""
 
+import difflib
 import inspect
 import warnings
 import weakref
@@ -10,7 +11,7 @@ import torch
 from torch import nn
 
 from ddp_workbook.chapters import data_parallel, single_process
-from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
+from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, batches
 from tools.set_up import ROOT
 
 FOUR = [torch.device("cpu")] * 4
@@ -45,6 +46,28 @@ def test_pieces_of_one_length_hide_a_mean_of_means(digits, rows, hidden):
     whole = gradient(model, images, labels)
     off = ((plain - whole).norm() / whole.norm()).item()
     assert off < 1e-5 if hidden else off > 0.05
+
+
+def test_the_mean_of_means_is_off_by_what_the_page_says(digits):
+    images, labels = next(batches(digits, 10, epoch=0))
+    torch.manual_seed(0)
+    model = DigitsMLP()
+    pieces = data_parallel.scatter(images, labels, FOUR)
+    plain = torch.stack([gradient(model, *piece) for piece in pieces]).mean(dim=0)
+    whole = gradient(model, images, labels)
+    share = round(100 * ((plain - whole).norm() / whole.norm()).item())
+    page = nbformat.read(NOTEBOOKS / "01_data_parallel.ipynb", as_version=4)
+    said = f"off by {share} % of the true gradient's norm"
+    assert any(said in cell.source for cell in page.cells if cell.cell_type == "markdown")
+
+
+def test_five_lines_of_the_loop_differ_from_one_process():
+    mine = inspect.getsource(data_parallel.train).splitlines()
+    alone = inspect.getsource(single_process.train).splitlines()
+    new = [line[2:] for line in difflib.ndiff(alone, mine) if line.startswith("+ ")]
+    assert len([line for line in new if '"""' not in line]) == 5
+    page = nbformat.read(NOTEBOOKS / "01_further_inside_data_parallel.ipynb", as_version=4)
+    assert any("in five lines of `train`" in cell.source for cell in page.cells)
 
 
 def test_after_a_step_the_copies_are_gone(digits, monkeypatch):
