@@ -14,7 +14,7 @@ import torch.distributed as dist
 import ddp_workbook
 
 JOINS, LATE, OTHER_CALL, DIES = "joins", "sleeps 2 s", "calls barrier instead", "is killed"
-SHAPE = "brings another shape"
+SHAPE = "passes another shape"
 
 
 class SumResult(NamedTuple):
@@ -51,7 +51,7 @@ def misbehave(how: str, x: torch.Tensor) -> torch.Tensor:
 
 
 def play_sum() -> ddp_workbook.Play:
-    """One sum, played with: what each of four ranks brings, and how rank 3 behaves."""
+    """One sum, played with: the number of each of four ranks, and how rank 3 behaves."""
     from ddp_workbook.experiments.start_here.sum_player import SumPlay, sum_plot
 
     controls = {
