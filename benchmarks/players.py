@@ -16,7 +16,7 @@ LIMITS_S = {  # seconds, of players that run more than a toy model
     "play_memory": 1.5,  # shows its formula at once
     "play_hosts": 2.0,  # torchrun's own meeting asks once a second
     "play_batch": 1.5,  # six epochs
-    "play_step": 1.0,  # times eight steps
+    "play_step": 1.0,  # times up to forty steps
 }
 
 

@@ -170,9 +170,9 @@ def test_a_slip_is_no_first_guess(monkeypatch):
 
 def test_guess_answer_and_why_stand_side_by_side():
     predict(NUMBER, 15)
-    assert reveal_text(NUMBER, 21.0).startswith("Your guess: 15. The answer: 21. Rank r brings")
+    assert reveal_text(NUMBER, 21.0).startswith("Your guess: 15. The answer: 21. Rank r starts")
     predict(CHOICE, "c")
-    assert reveal_text(CHOICE).startswith("Right: some order, perhaps another")
+    assert reveal_text(CHOICE).startswith("Right: any order, and it can change")
 
 
 def test_after_the_answer_nobody_guesses():
@@ -182,7 +182,7 @@ def test_after_the_answer_nobody_guesses():
     reveal(CHOICE)
     reveal(NUMBER)
     assert all(button.disabled for button in widget.buttons.values()) and field.disabled
-    assert "Your guess: 0, 1, 2, 3. The answer: some order" in widget.status.value
+    assert "Your guess: 0, 1, 2, 3. The answer: any order" in widget.status.value
     widget.buttons["c"].click()
     field.value = "21"
     assert TOO_LATE in repr(predict(CHOICE, "b")) and TOO_LATE in repr(predict(NUMBER, 21))
@@ -196,7 +196,7 @@ def test_a_measured_answer_counts_and_anything_else_is_shown_above(capsys):
     assert "Right:" in capsys.readouterr().out
     reveal(CHOICE, pd.DataFrame({"a column": [3]}))
     shown = capsys.readouterr().out
-    assert shown.index("a column") < shown.index("The answer: some order")
+    assert shown.index("a column") < shown.index("The answer: any order")
     reveal(NUMBER, torch.tensor(20))
     assert "The answer: 20." in capsys.readouterr().out
 
@@ -256,10 +256,10 @@ def test_a_cell_on_ranks_shows_the_answer_below_what_they_did_or_above_their_err
     cell = "f'value {rank}'"
     shell.run_cell_magic("ranks", f"2 --reveal {CHOICE}", cell)
     shown = capsys.readouterr().out
-    assert shown.index("value 1") < shown.index("The answer: some order")
+    assert shown.index("value 1") < shown.index("The answer: any order")
     with pytest.raises(RankFailed):
         shell.run_cell_magic("ranks", f"2 --reveal {CHOICE}", "1 / 0")
-    assert "The answer: some order" in capsys.readouterr().out
+    assert "The answer: any order" in capsys.readouterr().out
 
 
 def test_what_ranks_import_brings_no_widgets():

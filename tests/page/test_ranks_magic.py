@@ -104,7 +104,7 @@ def test_nothing_is_shown_without_a_last_expression(page):
 
 
 def test_no_state_is_kept_and_the_first_use_says_so(page):
-    assert "new processes" in page["sum"] and "new processes" not in page["print"]
+    assert "fresh processes" in page["sum"] and "fresh processes" not in page["print"]
     assert "NameError: name 'kept' is not defined" in page["forgotten"]
     assert "nothing from other cells" in page["forgotten"]
 

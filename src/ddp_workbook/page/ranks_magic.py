@@ -20,11 +20,7 @@ from manyranks.errors import LaunchRefused, RankFailed
 from manyranks.launcher.calls import Call
 from manyranks.launcher.launch import run_ranks
 
-FRESH = (
-    "A %%ranks cell runs in new processes, which end with it: it does not see variables of\n"
-    "other cells, not even of earlier %%ranks cells. It has rank, world_size, device,\n"
-    "torch and dist."
-)
+FRESH = "A %%ranks cell is saved as a file, and fresh processes run it."
 NO_MAGICS = (
     "these lines of the cell are for IPython:\n{lines}\n"
     "A %%ranks cell is plain Python, because it runs in processes without IPython. Put such lines "

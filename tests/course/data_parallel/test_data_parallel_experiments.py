@@ -3,19 +3,21 @@
 import pandas as pd
 import pytest
 import torch
+from matplotlib.colors import to_hex
 
 from ddp_workbook.chapters import data_parallel
 from ddp_workbook.chapters.digits import DigitsMLP
 from ddp_workbook.experiments.data_parallel import gil, memory, one_step, timeline, weighting
 from ddp_workbook.experiments.data_parallel.step_times import Size
 from manyranks import figures
+from manyranks.rank_colours import rank_colour
 
 THIRDS = [3, 3, 3, 1]
 
 
 @pytest.mark.parametrize(("rows", "sizes"), [(10, THIRDS), (5, [2, 2, 1])])
 def test_one_step_has_the_loss_of_one_process(rows, sizes):
-    step = one_step.run_step(rows=rows, devices=4)
+    step = one_step.run_step(samples=rows, devices=4)
     assert step.sizes == sizes
     assert step.loss == pytest.approx(step.loss_alone, abs=1e-5)
     assert sum(step.shares) == pytest.approx(step.loss, abs=1e-5)
@@ -38,6 +40,8 @@ def test_the_weight_of_a_row_is_found_from_gradients():
     assert "8: device 2 0.0833; 9: device 3 0.25. right: 0: device 0 0.1; " in picture.alt
     heights = [bar.get_height() for bar in picture.axes.patches if bar.get_height()]
     assert heights == pytest.approx(found.loc["plain"].tolist())
+    assert [text.get_text() for text in picture.axes.texts] == [f"device {n}" for n in range(4)]
+    assert {bar.get_hatch() for bar in picture.axes.patches} <= {"", None}
 
 
 @pytest.mark.parametrize("devices", [2, 3])
@@ -86,11 +90,51 @@ def test_the_price_is_what_only_the_main_thread_does():
     assert timeline.copy_share(events) == pytest.approx(0.2)
     picture = timeline.comparison_plot([timeline.StepComparison(events, 12.0)])
     assert "copying and adding take 20%" in picture.alt
-    assert "One process: 12 ms. DataParallel is done sooner." in picture.alt
+    assert "One process: 12 ms. DataParallel is faster here." in picture.alt
     assert (
-        "One process is done"
+        "One process is faster"
         in timeline.comparison_plot([timeline.StepComparison(events, 8.0)]).alt
     )
+
+
+def test_bars_have_their_names_beside_or_in_them_and_the_colour_of_their_device():
+    rows = [("main thread", "replicate", 0, 1), ("main thread", "add gradients", 19, 20)]
+    rows += [(f"thread {number}", "compute", 1, 18) for number in range(2)]
+    events = pd.DataFrame(rows, columns=["lane", "what", "start", "end"])
+    picture = timeline.comparison_plot([timeline.StepComparison(events, 12.0)])
+    names = [text.get_text() for text in picture.axes.texts]
+    assert sorted(names) == ["add gradients", *["compute"] * 3, "replicate", "waits"]
+    edges = [to_hex(bar.get_edgecolor()) for bar in picture.axes.patches]
+    assert edges[2:4] == [rank_colour(0), rank_colour(1)] and not picture.figure.legends
+    assert {bar.get_hatch() for bar in picture.axes.patches} <= {"", None}
+
+
+def test_one_process_and_threads_take_turns_and_the_fastest_of_each_is_shown(monkeypatch):
+    steps = iter([5.0, 3.0, 4.0])
+    events = pd.DataFrame([("main thread", "gather", 0.0, 1.0)])
+    events.columns = ["lane", "what", "start", "end"]
+    monkeypatch.setattr(timeline, "STEPS", (3, 3))
+    monkeypatch.setattr(timeline, "record_step", lambda *_, **__: events.assign(end=next(steps)))
+    alone = iter([[0.003], [0.001], [0.002]])
+    monkeypatch.setattr(timeline, "time_step", lambda *_, **__: next(alone))
+    result = timeline.compare_step(width=16, batch=16, devices=2)
+    assert (result.events["end"].max(), result.alone) == (3.0, 1.0)
+
+
+def test_every_copy_is_as_wide_as_the_model():
+    picture = one_step.operations(one_step.run_step(samples=10, devices=4))
+    top = one_step.ROWS["replicate"][1]
+    widths = [p.get_width() for p in picture.axes.patches if p.get_y() == top]
+    assert len(widths) == 4 and len(set(widths)) == 1
+
+
+def test_the_difference_from_one_process_is_shown_of_the_gradient_that_has_the_largest():
+    ours, theirs = torch.nn.Linear(2, 1), torch.nn.Linear(2, 1)
+    ours.weight.grad, theirs.weight.grad = torch.tensor([[1.0, 2.0]]), torch.tensor([[1.0, 2.5]])
+    ours.bias.grad = theirs.bias.grad = torch.tensor([9.0])
+    table = one_step.difference_table(torch.tensor(0.5), torch.tensor(0.25), ours, theirs)
+    assert table["difference"].tolist() == [0.25, -0.5]
+    assert table["one process"].tolist() == [0.25, 2.5]
 
 
 def test_a_played_step_has_a_lane_for_each_thread_and_one_for_one_process():

@@ -2,8 +2,8 @@
 
 Each replica has computed the gradient of the mean loss over its own piece. `gradients[r]` lists the
 gradients of replica r, one tensor for each parameter, in the same order on all replicas. `rows[r]`
-is the number of rows of its piece, at least 1. Return the gradient of the mean loss over all rows
-of the batch, as a list with one tensor for each parameter.
+is the number of samples in its piece, at least 1. Return the gradient of the mean loss over all
+samples of the batch, as a list with one tensor for each parameter.
 
 - Parameters differ in shape, and a gradient has the shape of its parameter.
 - Do not change `gradients` or `rows`.
@@ -18,16 +18,16 @@ from ddp_workbook.judging import Comparison, Edit, Pattern, SingleProcessCheck, 
 
 MINUTES = 10
 HINTS = [
-    "Of ten rows replica 0 has three, and replica 3 has one. What part of the batch's mean comes "
+    "Of ten samples, replica 0 has three and replica 3 has one. What part of the mean comes "
     "from each of them?",
-    "A replica's mean loss stands for rows[r] of the sum(rows) rows. What share is that?",
+    "A replica's mean loss stands for rows[r] of the sum(rows) samples. What share is that?",
     "For each parameter, a sum over the replicas: share times gradient. zip(*gradients) goes "
     "through the parameters, and yields the gradients of all replicas for each.",
 ]
 
 
 def weighted_gradients(gradients: list[list[Tensor]], rows: list[int]) -> list[Tensor]:
-    """The gradient of the mean over all rows, by parameter, from the replicas' own means."""
+    """The gradient of the mean over all samples, by parameter, from the replicas' own means."""
     ### BEGIN SOLUTION
     shares = [own / sum(rows) for own in rows]
     combined = []
