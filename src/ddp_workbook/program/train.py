@@ -37,16 +37,25 @@ def arguments() -> argparse.Namespace:
 
 
 def join() -> torch.device:
-    """Join the ranks that torchrun has started; without torchrun, be the only one."""
-    gpu = torch.cuda.is_available()
-    if gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
-    backend = "nccl" if gpu else "gloo"
-    if "RANK" in os.environ:
-        dist.init_process_group(backend)
-    else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    return torch.device("cuda" if gpu else "cpu")
+    """Join the ranks that torchrun has started, or be the only one; return this rank's device.
+
+    That is a GPU of its own if the node has one for each of its ranks, else the CPU.
+    """
+    gpu = None
+    enough = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if enough and dist.is_nccl_available():  # not on Windows
+        gpu = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(gpu)  # else every rank also takes some memory of GPU 0
+    alone = {"rank": 0, "world_size": 1, "init_method": "tcp://127.0.0.1:0"}
+    world = {} if "RANK" in os.environ else alone
+    dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, **world)
+    return gpu or torch.device("cpu")
+
+
+def leave() -> None:
+    """Leave the group when all ranks are done: a rank that leaves early looks like a dead one."""
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def main() -> None:
@@ -111,6 +120,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    dist.destroy_process_group()  # a model that is freed later can hang (torch 2.13, gloo)
-    if not torch.cuda.is_available():
+    on_gloo = dist.get_backend() == "gloo"
+    leave()  # main has freed its model: whoever frees a gloo group last can hang (torch 2.13)
+    if on_gloo:
         os._exit(0)  # gloo can abort while Python shuts down (torch 2.13, one run in 40)
