@@ -201,6 +201,17 @@ def memory_by_strategy() -> dict[str, pd.DataFrame]:
     }
 
 
+def memory_by_ranks(counts: Sequence[int] = (1, 2, 4)) -> pd.DataFrame:
+    """What rank 0 holds in kB, a column for each part: one process, then DDP on more ranks."""
+    held = {
+        ranks: launch(memory_of_step, DDP if ranks > 1 else ALONE, ranks=ranks)[0][0]
+        for ranks in counts
+    }
+    table = (by_part(held) / 1e3).round().astype(int).rename("{}, kB".format, axis="columns")
+    table.insert(0, "samples", [BATCH // ranks for ranks in counts])
+    return table.rename_axis("ranks").reset_index()
+
+
 @figures.house_style
 def memory_plot(tables: dict[str, pd.DataFrame]) -> figures.Picture:
     """A panel for each format, a bar for each way of training, stacked by part."""
