@@ -239,3 +239,13 @@ def set_flag_late() -> float:
             loss.backward()
     dist.barrier()
     return layer.weight.grad.item()
+
+
+def eighty_megabytes() -> None:
+    """Two steps of 20 equal layers, with DDP's own buckets."""
+    device = setup()
+    model = torch.nn.Sequential(*(torch.nn.Linear(1024, 1024) for _ in range(20)))
+    ddp = DistributedDataParallel(model.to(device))
+    for _ in range(2):
+        ddp(torch.ones(2, 1024, device=device)).sum().backward()
+    dist.barrier()
