@@ -204,6 +204,9 @@ def test_a_rank_has_fewer_activations_and_everything_else_whole():
     for part in ("parameters", "gradients", "optimizer state"):
         assert table[part].nunique() == 1
     assert list(table["buckets"]) == [0, *table["gradients"][1:]]
+    kilobytes = autocast.memory_by_ranks((1, 2))
+    assert list(kilobytes["ranks"]) == [1, 2] and list(kilobytes["samples"]) == [512, 256]
+    assert kilobytes["gradients, kB"].iloc[0] == round(table["gradients"].iloc[0] / 1e3)
     shares = table["activations"] / table["activations"].iloc[0]
     assert list(shares) == pytest.approx([1, 1 / 2, 1 / 4], rel=0.01)
 
@@ -402,7 +405,7 @@ def test_the_recorded_speed_ups_are_those_that_the_pages_name():
     of_dp = table[table["candidate"] == DP].set_index(["width", "batch"])["median"]
     assert f"{of_dp[1024, 256]:.2f}" == "1.17"
     for stem, said in {
-        "02_distributed_data_parallel": ("1.73 times as fast", "(1.17 and 1.13"),
+        "02_distributed_data_parallel": ("1.73 times as fast", "1.17 and 1.13,"),
         "02_further_does_it_pay": ("1.73 times as fast", "(1.13)"),
     }.items():
         assert [one for one in said if one not in prose(stem)] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import torch
@@ -140,7 +141,7 @@ WRAPS: dict[str, Callable[[DigitsMLP], nn.Module]] = {
 }
 
 
-def by_part(bytes_by_way: Mapping[str, dict[str, int]]) -> pd.DataFrame:
+def by_part(bytes_by_way: Mapping[Any, dict[str, int]]) -> pd.DataFrame:
     """A row for each way of training, a column for each part that any of them holds."""
     table = pd.DataFrame(bytes_by_way).T.rename(columns={"optimizer": "optimizer state"})
     return table.loc[:, table.any()]
