@@ -46,9 +46,12 @@ def join() -> torch.device:
     if enough and dist.is_nccl_available():  # not on Windows
         gpu = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
         torch.cuda.set_device(gpu)  # else every rank also takes some memory of GPU 0
-    alone = {"rank": 0, "world_size": 1, "init_method": "tcp://127.0.0.1:0"}
-    world = {} if "RANK" in os.environ else alone
-    dist.init_process_group("nccl" if gpu else "gloo", device_id=gpu, **world)
+    backend = "nccl" if gpu else "gloo"
+    if "RANK" in os.environ:
+        dist.init_process_group(backend, device_id=gpu)
+    else:
+        alone = dist.HashStore()
+        dist.init_process_group(backend, device_id=gpu, store=alone, rank=0, world_size=1)
     return gpu or torch.device("cpu")
 
 
