@@ -37,10 +37,7 @@ def arguments() -> argparse.Namespace:
 
 
 def join() -> torch.device:
-    """Join the ranks that torchrun has started, or be the only one; return this rank's device.
-
-    That is a GPU of its own if the node has one for each of its ranks, else the CPU.
-    """
+    """Join torchrun's ranks, or be alone: on a GPU if each rank here has one, else on the CPU."""
     gpu = None
     enough = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
     if enough and dist.is_nccl_available():  # not on Windows
@@ -51,7 +48,7 @@ def join() -> torch.device:
         dist.init_process_group(backend, device_id=gpu)
     else:
         alone = dist.HashStore()
-        dist.init_process_group(backend, device_id=gpu, store=alone, rank=0, world_size=1)
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1, device_id=gpu)
     return gpu or torch.device("cpu")
 
 
@@ -123,7 +120,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    on_gloo = dist.get_backend() == "gloo"
+    backend = dist.get_backend()
     leave()  # main has freed its model: whoever frees a gloo group last can hang (torch 2.13)
-    if on_gloo:
+    if backend == "gloo":
         os._exit(0)  # gloo can abort while Python shuts down (torch 2.13, one run in 40)
