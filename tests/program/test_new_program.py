@@ -14,16 +14,17 @@ from torch.utils.data import DistributedSampler
 from typer.testing import CliRunner
 
 from ddp_workbook import RankFailed, launch
+from ddp_workbook.chapters import distributed_data_parallel
 from ddp_workbook.cli import app
 from ddp_workbook.judging.directives import parse_request
 from ddp_workbook.page.code_diff import what_changed
-from ddp_workbook.program import train_02, train_04, train_06, train_07
+from ddp_workbook.program import train, train_02, train_04, train_06, train_07
 from ddp_workbook.program.new import CLUSTERS, STRATEGIES, NewProjectError, files, write
 from tests.clusters.slurm import Slurm
 from tests.leaks import wait_until
 
 EPOCHS = 40  # long enough for a signal to come before the end
-LONGEST = 120  # lines of train.py that are not empty
+LONGEST = 125  # lines of train.py that are not empty
 ONE_THREAD = {"OMP_NUM_THREADS": "1"}  # more of them wait for each other on a busy machine
 
 
@@ -124,6 +125,31 @@ def test_a_later_job_continues_on_another_number_of_ranks(first, tmp_path):
     assert torch.load(saved, weights_only=True)["epochs"] == 1
     launch(train_07.main, str(saved), ranks=4)
     assert_same(weights(saved), first)
+
+
+# Who joins
+
+
+@pytest.mark.parametrize("way", [train.join, distributed_data_parallel.setup])
+@pytest.mark.parametrize(
+    ("gpus", "backend", "device"), [(0, "gloo", "cpu"), (1, "gloo", "cpu"), (2, "nccl", "cuda:1")]
+)
+def test_two_ranks_take_gpus_only_if_there_are_two(way, gpus, backend, device, monkeypatch):
+    calls = []
+    for name, value in {"RANK": "1", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: gpus)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: gpus > 0)
+    monkeypatch.setattr(torch.cuda, "set_device", lambda gpu: calls.append(str(gpu)))
+    monkeypatch.setattr(torch.distributed, "is_nccl_available", lambda: True)
+    monkeypatch.setattr(
+        torch.distributed,
+        "init_process_group",
+        lambda backend, device_id: calls.append((backend, str(device_id))),
+    )
+    assert str(way()) == device
+    named = [device, (backend, device)] if device != "cpu" else [(backend, "None")]
+    assert calls == named
 
 
 # The project

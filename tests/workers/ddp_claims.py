@@ -239,3 +239,12 @@ def set_flag_late() -> float:
             loss.backward()
     dist.barrier()
     return layer.weight.grad.item()
+
+
+def eighty_megabytes() -> None:
+    """Two steps of 20 equal layers, with DDP's own buckets."""
+    dist.init_process_group("gloo")
+    ddp = DistributedDataParallel(nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(20))))
+    for _ in range(2):
+        ddp(torch.ones(2, 1024)).sum().backward()
+    dist.barrier()

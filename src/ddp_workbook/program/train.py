@@ -37,16 +37,25 @@ def arguments() -> argparse.Namespace:
 
 
 def join() -> torch.device:
-    """Join the ranks that torchrun has started; without torchrun, be the only one."""
-    gpu = torch.cuda.is_available()
-    if gpu:
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    """Join torchrun's ranks, or be alone: on a GPU if each rank here has one, else on the CPU."""
+    gpu = None
+    enough = torch.cuda.device_count() >= int(os.environ.get("LOCAL_WORLD_SIZE", "1"))
+    if enough and dist.is_nccl_available():  # not on Windows
+        gpu = torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+        torch.cuda.set_device(gpu)  # else every rank also takes some memory of GPU 0
     backend = "nccl" if gpu else "gloo"
     if "RANK" in os.environ:
-        dist.init_process_group(backend)
+        dist.init_process_group(backend, device_id=gpu)
     else:
-        dist.init_process_group(backend, store=dist.HashStore(), rank=0, world_size=1)
-    return torch.device("cuda" if gpu else "cpu")
+        alone = dist.HashStore()
+        dist.init_process_group(backend, store=alone, rank=0, world_size=1, device_id=gpu)
+    return gpu or torch.device("cpu")
+
+
+def leave() -> None:
+    """Leave the group when all ranks are done: a rank that leaves early looks like a dead one."""
+    dist.barrier()
+    dist.destroy_process_group()
 
 
 def main() -> None:
@@ -111,6 +120,7 @@ def main() -> None:
 
 if __name__ == "__main__":
     main()
-    dist.destroy_process_group()  # a model that is freed later can hang (torch 2.13, gloo)
-    if not torch.cuda.is_available():
+    backend = dist.get_backend()
+    leave()  # main has freed its model: whoever frees a gloo group last can hang (torch 2.13)
+    if backend == "gloo":
         os._exit(0)  # gloo can abort while Python shuts down (torch 2.13, one run in 40)

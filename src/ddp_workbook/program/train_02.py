@@ -9,7 +9,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.program.task import loss_of, make_data, make_model
-from ddp_workbook.program.train import join
+from ddp_workbook.program.train import join, leave
 
 
 def main(checkpoint: str = "checkpoint.pt") -> None:
@@ -19,7 +19,7 @@ def main(checkpoint: str = "checkpoint.pt") -> None:
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     data = make_data()
-    sampler: DistributedSampler = DistributedSampler(data)
+    sampler = DistributedSampler(data)
     loader = DataLoader(data, batch_size=64, sampler=sampler)
     for epoch in range(3):
         sampler.set_epoch(epoch)
@@ -31,7 +31,8 @@ def main(checkpoint: str = "checkpoint.pt") -> None:
         if dist.get_rank() == 0:
             print(f"epoch {epoch}: loss {loss.item():.4f}")
             torch.save(model.state_dict(), checkpoint)
-    dist.destroy_process_group()
+    del ddp  # before its group: whoever frees a gloo group last can hang (torch 2.13)
+    leave()
 
 
 if __name__ == "__main__":

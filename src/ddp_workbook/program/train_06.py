@@ -12,7 +12,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 from ddp_workbook.program.checkpoints_sharded import Checkpointer
 from ddp_workbook.program.sharded import shard
 from ddp_workbook.program.task import loss_of, make_data, make_model
-from ddp_workbook.program.train import join
+from ddp_workbook.program.train import join, leave
 
 
 def main(checkpoint: str = "checkpoints", global_batch: int = 64) -> None:
@@ -24,7 +24,7 @@ def main(checkpoint: str = "checkpoints", global_batch: int = 64) -> None:
     model = shard(make_model(), device)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     data = make_data()
-    sampler: DistributedSampler = DistributedSampler(data, seed=0, drop_last=True)
+    sampler = DistributedSampler(data, seed=0, drop_last=True)
     loader = DataLoader(data, batch_size=rows, sampler=sampler, drop_last=True)
     for epoch in range(3):
         sampler.set_epoch(epoch)
@@ -39,7 +39,7 @@ def main(checkpoint: str = "checkpoints", global_batch: int = 64) -> None:
         if dist.get_rank() == 0:
             print(f"epoch {epoch}: loss {total.item() / dist.get_world_size() / len(loader):.4f}")
         Checkpointer(Path(checkpoint), model, optimizer).save(epoch + 1)
-    dist.destroy_process_group()
+    leave()
 
 
 if __name__ == "__main__":

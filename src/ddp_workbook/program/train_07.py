@@ -12,7 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 from torch.utils.data import DataLoader, DistributedSampler
 
 from ddp_workbook.program.task import loss_of, make_data, make_model
-from ddp_workbook.program.train import join
+from ddp_workbook.program.train import join, leave
 
 
 def save(path: Path, epochs: int, model: nn.Module, optimizer: torch.optim.Optimizer) -> None:
@@ -46,7 +46,7 @@ def main(checkpoint: str = "checkpoint.pt", global_batch: int = 64) -> None:
     ddp = DistributedDataParallel(model)
     optimizer = torch.optim.AdamW(model.parameters(), 3e-3)
     data = make_data()
-    sampler: DistributedSampler = DistributedSampler(data, seed=0, drop_last=True)
+    sampler = DistributedSampler(data, seed=0, drop_last=True)
     loader = DataLoader(data, batch_size=rows, sampler=sampler, drop_last=True)
     start = resume(Path(checkpoint), model, optimizer)
     for epoch in range(start, 3):
@@ -62,7 +62,8 @@ def main(checkpoint: str = "checkpoint.pt", global_batch: int = 64) -> None:
         if dist.get_rank() == 0:
             print(f"epoch {epoch}: loss {total.item() / dist.get_world_size() / len(loader):.4f}")
         save(Path(checkpoint), epoch + 1, model, optimizer)
-    dist.destroy_process_group()
+    del ddp  # before its group: whoever frees a gloo group last can hang (torch 2.13)
+    leave()
 
 
 if __name__ == "__main__":

@@ -29,7 +29,15 @@ if TYPE_CHECKING:  # imported with the first picture
     from manyranks.figures.images import images_plot
     from manyranks.figures.line_chart import lines
     from manyranks.figures.slider import Stepper, stepper
-    from manyranks.figures.style import WIDTH, FillStyle, Picture, beside, label_rows, number
+    from manyranks.figures.style import (
+        WIDTH,
+        FillStyle,
+        Picture,
+        beside,
+        label_rows,
+        name_looks,
+        number,
+    )
     from manyranks.figures.time_lanes import lanes
     from manyranks.figures.timings import speed_up_plot, step_time_plot
 

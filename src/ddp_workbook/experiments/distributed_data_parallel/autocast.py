@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pandas as pd
 import torch
@@ -140,7 +141,7 @@ WRAPS: dict[str, Callable[[DigitsMLP], nn.Module]] = {
 }
 
 
-def by_part(bytes_by_way: Mapping[str, dict[str, int]]) -> pd.DataFrame:
+def by_part(bytes_by_way: Mapping[Any, dict[str, int]]) -> pd.DataFrame:
     """A row for each way of training, a column for each part that any of them holds."""
     table = pd.DataFrame(bytes_by_way).T.rename(columns={"optimizer": "optimizer state"})
     return table.loc[:, table.any()]
@@ -199,6 +200,17 @@ def memory_by_strategy() -> dict[str, pd.DataFrame]:
         name: by_part({way: of_formats[place] for way, of_formats in bytes_by_way.items()})
         for place, name in enumerate(FORMATS)
     }
+
+
+def memory_by_ranks(counts: Sequence[int] = (1, 2, 4)) -> pd.DataFrame:
+    """What rank 0 holds in kB, a column for each part: one process, then DDP on more ranks."""
+    held = {
+        ranks: launch(memory_of_step, DDP if ranks > 1 else ALONE, ranks=ranks)[0][0]
+        for ranks in counts
+    }
+    table = (by_part(held) / 1e3).round().astype(int).rename("{}, kB".format, axis="columns")
+    table.insert(0, "samples", [BATCH // ranks for ranks in counts])
+    return table.rename_axis("ranks").reset_index()
 
 
 @figures.house_style

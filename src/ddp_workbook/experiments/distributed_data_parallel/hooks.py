@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import NamedTuple
 
 import pandas as pd
@@ -15,7 +16,7 @@ import ddp_workbook
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from manyranks import figures
-from manyranks.figures.palette import INK, series_look, tint
+from manyranks.figures.palette import FAINT, series_colour, tint
 from manyranks.launcher.launch import launch
 
 WIDTH, DEPTH, ROWS = 512, 3, 512  # gradients of 1 MiB for each hidden layer but the first
@@ -154,6 +155,8 @@ FILLED_WIDTH, FILLED_DEPTH = 256, 8
 CAP = 0.5  # MiB
 STEPS = 11  # the first has one bucket, the second makes the real ones; the median of the others
 MIB = 2**20
+CLOSED, ALERT = series_colour(5), "#c62828"  # a bucket on its way; what makes the step longer
+ROOM_FOR_WORDS = 0.3  # of the axis: what a line of words needs
 
 
 def play_buckets() -> "ddp_workbook.Play":
@@ -169,7 +172,7 @@ def play_buckets() -> "ddp_workbook.Play":
             {"depth": 12},
             {"cap": 25},
         ],
-        cap=ddp_workbook.slider("bucket limit, MiB", caps, CAP),
+        cap=ddp_workbook.slider("a bucket is closed at, MiB", caps, CAP),
         depth=ddp_workbook.slider("hidden layers", range(1, 13), FILLED_DEPTH),
     )
 
@@ -177,61 +180,82 @@ def play_buckets() -> "ddp_workbook.Play":
 def backward_passes(cap: float = CAP, depth: int = FILLED_DEPTH) -> list[Backward]:
     """A worker: each backward after the second.
 
-    A bucket holds at most `cap` MiB and the gradient that fills it.
+    A bucket is closed with the gradient that takes it to `cap` MiB or more.
     """
     return record_steps(STEPS, FILLED_WIDTH, depth, bucket_cap_mb=cap)[2:]
 
 
 @figures.house_style
 def buckets_plot(of_ranks: list[list[Backward]], **_: object) -> "figures.Picture":
-    """MiB of rank 0's gradients that are ready, against time; a band and a bar for each bucket.
+    """Rank 0's gradients as they become ready, and below them a lane for each bucket's all-reduce.
 
     Shows the backward of median length.
     """
-    backward = sorted(of_ranks[0], key=lambda backward_pass: backward_pass.end)[
-        len(of_ranks[0]) // 2
-    ]
-    figure = figures.Figure((figures.WIDTH, 3.9), layout="constrained")
-    axes, last, bottom = figure.subplots(), backward.last_gradient, 0.0
-    axes.axvspan(last, backward.end, color=tint(INK, 0.12), linewidth=0, zorder=0)
-    axes.axvline(last, color=INK, linewidth=1.2)
-    for place, bucket in enumerate(backward.buckets):
-        _band(axes, backward, place, bucket, bottom)
-        bottom += bucket.size / MIB
-        axes.axhline(bottom, color=INK, linewidth=0.8, linestyle="--")
-    words = {"va": "bottom", "size": 9}
-    axes.text(last, bottom * 1.02, "last gradient ready ", ha="right", **words)
-    exposed = f"exposed: {figures.number(backward.end - last)} ms "
-    axes.text(backward.end, bottom * 1.11, exposed, ha="right", **words)
-    axes.set(
-        xlim=(0, backward.end),
-        ylim=(0, bottom * 1.2),
-        title="rank 0, one backward: gradients (line) and all-reduces (bars), "
-        f"{figures.number(backward.end)} ms in all",
-        xlabel="milliseconds since backward began",
-        ylabel="MiB of gradients ready",
-    )
+    ordered = sorted(of_ranks[0], key=lambda backward_pass: backward_pass.end)
+    backward = ordered[len(ordered) // 2]
+    lanes = len(backward.buckets)
+    rows = {"height_ratios": [1.5, 0.26 * lanes + 0.4]}
+    figure = figures.Figure((figures.WIDTH, 2.8 + 0.26 * lanes), layout="constrained")
+    above, below = figure.subplots(2, sharex=True, gridspec_kw=rows)
+    _staircase(above, backward)
+    _all_reduces(below, backward)
+    took = figures.number(backward.end)
+    above.set_title(f"Rank 0, one backward: {took} ms until all averages are there")
     return figures.Picture(figure, _words(backward))
 
 
-def _band(
-    axes: "figures.Axes", backward: Backward, place: int, bucket: Bucket, bottom: float
-) -> None:
-    """The steps in which one bucket fills, from `bottom` up, and the bar of its all-reduce."""
-    inside = [gradient for gradient in backward.ready if gradient.bucket == place]
-    times, heights, total = [inside[0].at], [bottom], bottom
-    for gradient in inside:
-        times += [gradient.at, gradient.at]
-        heights += [total, total + gradient.size / MIB]
-        total = heights[-1]
-    leaves = max(bucket.start, times[-1])
-    look = series_look((5, 2, 4, 3)[place % 4])
-    colour = look["facecolor"]
-    axes.fill_between([*times, leaves], [*heights, total], bottom, facecolor=tint(colour, 0.4))
-    axes.plot(times, heights, color=colour)
-    middle, height = (bottom + total) / 2, (total - bottom) / 2
-    axes.barh(middle, bucket.end - bucket.start, height, left=bucket.start, **look)
-    figures.beside(axes, middle, f"{place}: {layers(gradient.name for gradient in inside)}", size=9)
+def _staircase(axes: "figures.Axes", backward: Backward) -> None:
+    """MiB of gradients that are ready, against time; a dot for each bucket that is closed."""
+    times, heights = [0.0], [0.0]
+    for gradient in backward.ready:
+        times.append(gradient.at)
+        heights.append(heights[-1] + gradient.size / MIB)
+    total = heights[-1]
+    end = [*times, backward.end], [*heights, total]
+    axes.fill_between(*end, step="post", color=FAINT, linewidth=0)
+    axes.step(*end, where="post", color=series_colour(0))
+    closed = list(accumulate(bucket.size / MIB for bucket in backward.buckets))
+    starts = [bucket.start for bucket in backward.buckets]
+    axes.plot(starts, closed, "o", color=CLOSED, markersize=6)
+    last = backward.last_gradient
+    axes.plot([last, last], [0, total], color=ALERT, linewidth=1)
+    late = last > ROOM_FOR_WORDS * backward.end
+    for at, side, words, colour in (
+        (last, "right" if late else "left", "last gradient ready", ALERT),
+        (0 if late else backward.end, "left" if late else "right", "● a bucket is closed", CLOSED),
+    ):
+        axes.text(at, total * 1.12, words, ha=side, color=colour, size=9)
+    axes.set(ylim=(0, total * 1.3), ylabel="MiB of\ngradients ready")
+
+
+def _all_reduces(axes: "figures.Axes", backward: Backward) -> None:
+    """A lane for each bucket: pale while backward computes, red when nothing is left to compute."""
+    last, end, lanes = backward.last_gradient, backward.end, len(backward.buckets)
+    names = []
+    for place, bucket in enumerate(backward.buckets):
+        hidden = min(bucket.end, last)
+        if bucket.start < hidden:
+            pale = tint(CLOSED, 0.5)
+            axes.barh(place, hidden - bucket.start, 0.7, left=bucket.start, color=pale)
+        exposed = max(bucket.start, last)
+        if exposed < bucket.end:
+            axes.barh(place, bucket.end - exposed, 0.7, left=exposed, color=ALERT)
+        inside = layers(one.name for one in backward.ready if one.bucket == place)
+        names.append(f"{inside}: {bucket.size / MIB:.2f} MiB")
+    bracket = [last, last, end, end]
+    axes.plot(bracket, [lanes - 0.4, lanes - 0.1, lanes - 0.1, lanes - 0.4], color=ALERT)
+    words = f"exposed: {figures.number(end - last)} ms"
+    look = {"color": ALERT, "size": 9, "weight": "bold"}
+    if last > ROOM_FOR_WORDS * end:
+        axes.text(last - 0.01 * end, lanes - 0.1, words, ha="right", va="center", **look)
+    else:
+        axes.text((last + end) / 2, lanes + 0.05, words, ha="center", va="top", **look)
+    axes.set_yticks(range(lanes), names, fontsize=9)
+    axes.tick_params(axis="y", length=0)
+    axes.set(
+        xlim=(0, end * 1.005), ylim=(lanes + 0.7, -0.6), xlabel="milliseconds since backward began"
+    )
+    axes.set_title("all-reduce of each bucket", weight="normal", size=10)
 
 
 def layers(parameters: Iterable[str]) -> str:
@@ -252,8 +276,8 @@ def _words(backward: Backward) -> str:
         for place, bucket in enumerate(backward.buckets)
     ]
     return (
-        "Rank 0's buckets fill one after the other during one backward, and each leaves when it is "
-        f"full. In milliseconds: {'; '.join(words)}. The last gradient is ready at {last:.1f}; "
-        f"what is still under way from there to {backward.end:.1f} is exposed, "
+        "Rank 0's buckets fill one after the other during one backward, and the all-reduce of each "
+        f"begins when it is closed. In milliseconds: {'; '.join(words)}. The last gradient is "
+        f"ready at {last:.1f}; what is under way from there to {backward.end:.1f} is exposed, "
         f"{figures.number(backward.end - last)} ms."
     )

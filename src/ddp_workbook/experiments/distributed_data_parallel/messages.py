@@ -244,11 +244,13 @@ def messages_of_rank_0(
 ) -> pd.DataFrame:
     """Rank 0's row of each call that `worker` makes, with the text of the line behind it.
 
-    Columns: seq (the index), line, op, peer, dtype, bytes.
+    Columns: line, op, peer (in words, "" if there is none), dtype, bytes.
     """
     wire = record_collectives(worker, ranks=ranks, **arguments).query("rank == 0")
     with open(inspect.getsourcefile(worker) or "", encoding="utf-8") as file:
         lines = ["", *(line.partition("  #")[0].strip() for line in file)]
     numbers = wire["line"].str.rpartition(":")[2].astype(int)
-    columns = ["seq", "line", "op", "peer", "dtype", "bytes"]
-    return wire.assign(line=[lines[number] for number in numbers])[columns].set_index("seq")
+    peers = ["" if pd.isna(peer) else f"rank {peer}" for peer in wire["peer"]]
+    columns = ["line", "op", "peer", "dtype", "bytes"]
+    texts = [lines[number] for number in numbers]
+    return wire.assign(line=texts, peer=peers)[columns].reset_index(drop=True)

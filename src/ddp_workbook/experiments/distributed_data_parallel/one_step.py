@@ -14,14 +14,14 @@ from manyranks import figures
 from manyranks.figures.palette import series_colour, tint
 
 ROWS, DEPTH = 8, 3
-CAP = 1 / 64  # MiB: three buckets for this small model, where DDP's own limit makes one
+CAP = 1 / 64  # MiB: three buckets for this small model, where DDP's default makes one
 
 # Annotations that name `figures` are strings, or each rank would import matplotlib; a comm hook's
 # must not be.
 
 # The picture, in inches from its top left corner: (top, height) of each row.
-SIZE, LEFT, GAP = (8.4, 4.9), 1.5, 0.42
-DIGITS, LAYERS, OWN, REDUCE, MEAN = (0.3, 0.5), (1.38, 0.75), (2.5, 0.56), (3.45, 0.4), (4.2, 0.56)
+SIZE, LEFT, GAP = (8.4, 5.5), 1.5, 0.42
+DIGITS, LAYERS, OWN, REDUCE, MEAN = (0.36, 0.5), (1.52, 0.92), (2.84, 0.7), (3.9, 0.4), (4.65, 0.7)
 ALL = series_colour(3)  # what belongs to no rank
 
 
@@ -30,15 +30,15 @@ class Bucket(NamedTuple):
 
     layers: list[str]  # in the order in which their gradients become ready
     size: int  # bytes
-    own: float  # before the all-reduce: from this rank's rows
+    own: float  # before the all-reduce: from this rank's samples
     mean: float  # after it
 
 
 class Step(NamedTuple):
     """What one rank did in the step."""
 
-    rows: list[int]  # which rows of the batch
-    images: list[list[float]]  # [rows, 64], 0 to 1
+    rows: list[int]  # which samples of the batch
+    images: list[list[float]]  # [samples, 64], 0 to 1
     labels: list[int]
     buckets: list[Bucket]  # in the order in which they are sent
 
@@ -79,11 +79,11 @@ def step_of_this_rank() -> Step:
 
 @figures.house_style
 def replicas(steps: Sequence[Step]) -> "figures.Picture":
-    """A column for each rank: its rows, its replica, its buckets; between them the all-reduce."""
+    """A column for each rank: samples, replica, buckets; between them the all-reduce."""
     axes = figures.sheet(*SIZE)
     wide = (SIZE[0] - 0.17 - LEFT - GAP * (len(steps) - 1)) / len(steps)
     for (top, height), words in {
-        DIGITS: "its rows\nof the batch",
+        DIGITS: "its samples\nof the batch",
         LAYERS: "its replica\nof the model",
         OWN: "own gradients,\nin buckets",
         MEAN: "mean gradients,\nin buckets",
@@ -93,17 +93,17 @@ def replicas(steps: Sequence[Step]) -> "figures.Picture":
         _process(axes, LEFT + rank * (wide + GAP), wide, rank, step)
     words = "all-reduce: the mean over the ranks, one bucket after the other"
     wire = {"facecolor": ALL, "edgecolor": ALL}
-    corner, size = (0.05, REDUCE[0]), (SIZE[0] - 0.1, REDUCE[1])
-    figures.box(axes, corner, size, words, frame=wire, color="white")
-    axes.text(0.15, sum(REDUCE) - REDUCE[1] / 2, "on the wire", va="center", color="white", size=9)
+    corner, size = (LEFT - 0.13, REDUCE[0]), (SIZE[0] - LEFT + 0.09, REDUCE[1])
+    figures.box(axes, corner, size, words, frame=wire, color="white", fontsize=11)
+    axes.text(0.08, sum(REDUCE) - REDUCE[1] / 2, "on the wire", va="center", size=10)
     return figures.Picture(axes.figure, _words(steps))
 
 
 def _process(axes: "figures.Axes", left: float, wide: float, rank: int, step: Step) -> None:
     frame = {"facecolor": "none", "linewidth": 2}
-    corner, size = (left - 0.13, 0.04), (wide + 0.26, SIZE[1] - 0.08)
-    figures.box(axes, corner, size, "", rank, frame=frame)
-    axes.text(left, 0.17, f"rank {rank}: a process", va="center", weight="bold")
+    for top, bottom in ((0.04, sum(OWN) + 0.11), (MEAN[0] - 0.11, sum(MEAN) + 0.11)):
+        figures.box(axes, (left - 0.13, top), (wide + 0.26, bottom - top), "", rank, frame=frame)
+    axes.text(left, 0.2, f"rank {rank}: a process", va="center", weight="bold")
     top, height = DIGITS
     pitch = wide / len(step.rows)
     for place, (row, image) in enumerate(zip(step.rows, step.images, strict=True)):
@@ -113,7 +113,7 @@ def _process(axes: "figures.Axes", left: float, wide: float, rank: int, step: St
         axes.imshow(pixels, cmap="gray_r", extent=edges, aspect="auto", zorder=2)
         own = (0.9 * pitch, height)
         figures.box(axes, (x, top), own, "", rank, frame={"facecolor": "none", "zorder": 3})
-        axes.text(x + 0.45 * pitch, top + height + 0.12, f"row {row}", ha="center", size=9)
+        axes.text(x + 0.45 * pitch, top + height + 0.12, f"sample {row}", ha="center", size=9)
     _replica(axes, left, wide, step)
     for (top, height), name in ((OWN, "own"), (MEAN, "mean")):
         pitch = wide / len(step.buckets)
@@ -121,23 +121,23 @@ def _process(axes: "figures.Axes", left: float, wide: float, rank: int, step: St
             words = " and\n".join(bucket.layers) + f"\n{getattr(bucket, name):.4f} …"
             box = (axes, (left + place * pitch, top), (0.94 * pitch, height), words)
             if name == "own":
-                figures.box(*box, rank)
+                figures.box(*box, rank, fontsize=10)
             else:
-                figures.box(*box, frame={"edgecolor": ALL, "facecolor": tint(ALL)})
+                figures.box(*box, frame={"edgecolor": ALL, "facecolor": tint(ALL)}, fontsize=10)
     middle = left + wide / 2
-    figures.arrow(axes, (middle, sum(OWN) + 0.03), (middle, REDUCE[0] - 0.03))
-    figures.arrow(axes, (middle, sum(REDUCE) + 0.03), (middle, MEAN[0] - 0.03))
+    figures.arrow(axes, (middle, sum(OWN) + 0.13), (middle, REDUCE[0] - 0.03))
+    figures.arrow(axes, (middle, sum(REDUCE) + 0.03), (middle, MEAN[0] - 0.14))
 
 
 def _replica(axes: "figures.Axes", left: float, wide: float, step: Step) -> None:
     layers = [layer for bucket in step.buckets for layer in bucket.layers][::-1]
     top, height = LAYERS
     pitch = height / len(layers)
-    axes.text(left + wide / 2, top - 0.12, "the same weights", ha="center", va="center", size=9)
+    axes.text(left + wide / 2, top - 0.13, "the same weights", ha="center", va="center", size=10)
     for place, layer in enumerate(layers):
-        figures.box(axes, (left, top + place * pitch), (wide, 0.94 * pitch), layer)
+        figures.box(axes, (left, top + place * pitch), (wide, 0.94 * pitch), layer, fontsize=10)
     figures.arrow(axes, (left + 0.1, top + height), (left + 0.1, OWN[0] - 0.05))
-    axes.text(left + 0.2, 2.32, "backward, from the output on", va="center", size=9)
+    axes.text(left + 0.2, 2.64, "backward, from the output on", va="center", size=10)
 
 
 def _words(steps: Sequence[Step]) -> str:
@@ -145,12 +145,12 @@ def _words(steps: Sequence[Step]) -> str:
     for rank, step in enumerate(steps):
         rows = ", ".join(map(str, step.rows))
         own = ", ".join(f"{bucket.own:.4f}" for bucket in step.buckets)
-        words.append(f"Rank {rank} has rows {rows} and own gradients that begin with {own}.")
+        words.append(f"Rank {rank} has samples {rows} and own gradients that begin with {own}.")
     buckets = steps[0].buckets
     mean = ", ".join(f"{bucket.mean:.4f}" for bucket in buckets)
     layers = "; ".join(" and ".join(bucket.layers) for bucket in buckets)
     return (
-        f"{len(steps)} processes side by side, each with rows of the batch, a whole model and "
+        f"{len(steps)} processes side by side, each with samples of the batch, a whole model and "
         f"{len(buckets)} buckets of gradients ({layers}). {' '.join(words)} An all-reduce between "
         f"the processes makes the mean of each bucket, {mean}, which all ranks then have."
     )
