@@ -89,6 +89,7 @@ def test_the_accuracy_sends_one_number_for_each_digit():
 
 PINNING_FILE = ROOT / "figs" / "samplers_pinning.svg"
 DEALT = {0: [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]], 1: [[0], [1], [2], [3]]}
+STEPS = {0: [[4, 5, 6]]}
 
 
 def boxes(picture) -> list[FancyBboxPatch]:
@@ -112,7 +113,7 @@ def test_the_microscope_frames_what_was_given_out_before():
     heavy = [box for box in all_boxes if edge(box) == INK]
     assert len(all_boxes) == 16 and len(heavy) == 2  # ranks 2 and 3 got 0 and 1, a second time
     assert {edge(box) for box in all_boxes} == {INK, *(rank_colour(rank) for rank in range(4))}
-    assert {"epoch 0, rank 3", "epoch 1, rank 0", "9"} <= set(words(picture))
+    assert {"epoch 0", "epoch 1", "rank 3", "9"} <= set(words(picture))
     assert any("heavy frame" in text for text in words(picture))
     assert not any(
         "heavy" in text for text in words(assignment_plot(sample_table({0: [[1], [2]]})))
@@ -134,8 +135,8 @@ def test_the_owners_show_who_got_a_sample_twice_or_nobody():
 
 def test_the_microscope_marks_the_steps():
     """Three samples a rank in batches of two: a full step and a short one."""
-    assert {"step 0", "step 1"} <= set(words(assignment_plot(sample_table(DEALT), batch_size=2)))
-    assert "step 0" not in words(assignment_plot(sample_table(DEALT)))
+    assert {"step", "0", "1"} <= set(words(assignment_plot(sample_table(STEPS), batch_size=2)))
+    assert not {"step", "1"} & set(words(assignment_plot(sample_table(STEPS))))
 
 
 def test_a_part_of_an_epoch_has_no_dashed_boxes():
