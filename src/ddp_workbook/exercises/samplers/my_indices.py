@@ -133,7 +133,8 @@ def call_once(function: Callable, *arguments: Any) -> list[int]:
             raise
         look = "torch.manual_seed seeds the generator that all code of the process draws from. "
         look += "Which generator does the task's first rule seed, and how does randperm get it?"
-        raise CheckFailed(*refused.args[:3], look) from None
+        called, came_back, required, _ = refused.args
+        raise CheckFailed(called, came_back, required, look) from None
 
 
 def refuse(*_: Any, **__: Any) -> None:

@@ -80,8 +80,8 @@ def assignment_plot(
             size = panel.box - 0.05, LANE_INCHES - 0.08
             _box(axes, corner, size, row.rank, row.sample, heavy=row.Index in again)
     if len(again):
-        words = "heavy frame: this epoch has given the sample out already"
-        axes.text(0.1, bottom + 0.1, words, va="center", size=9.5)
+        note = "heavy frame: this epoch has given the sample out already"
+        axes.text(0.1, bottom + 0.1, note, va="center", size=9.5)
     return figures.Picture(axes.figure, _words_of_microscope(table))
 
 
