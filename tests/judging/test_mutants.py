@@ -53,8 +53,8 @@ SURVIVORS = {  # exercise -> mutant -> why it is as right as the solution
         "np.linalg.lstsq(columns, seconds)": "None says what numpy 2 does anyway; 1.26 would warn",
     },
     "shuffled_every_epoch": {
-        "argument: DataLoader(dataset, batch_size, sampler=sampler, generator=torch.Generator()) "
-        "-> DataLoader(dataset, sampler=sampler, generator=torch.Generator())": (
+        "argument: DataLoader(dataset, batch_size, sampler=sampler) "
+        "-> DataLoader(dataset, sampler=sampler)": (
             "the same samples in the same order, one at a time; the result holds no batches"
         ),
     },

@@ -79,3 +79,12 @@ edit("dealt[rank::", "dealt[world_size - 1 - rank ::")
 # %% each rank gets a block of the order instead of every world_size-th sample
 # told: Each rank has a block of neighbours
 edit("dealt[rank::world_size]", "dealt[rank * each : (rank + 1) * each]")
+
+# %% seeds the generator of the whole process
+# told: Which generator does the task's first rule seed
+edit(
+    "generator = torch.Generator().manual_seed(seed + epoch)",
+    "torch.manual_seed(seed + epoch)",
+    "n, generator=generator",
+    "n",
+)

@@ -10,10 +10,7 @@ edit(
 # %% without a sampler every rank shuffles and trains on all
 # told: What deals them out, and what tells it
 # right at: 1
-edit(
-    "sampler=sampler, generator=torch.Generator()",
-    "shuffle=True, generator=torch.Generator().manual_seed(seed)",
-)
+edit("sampler=sampler)", "shuffle=True, generator=torch.Generator().manual_seed(seed))")
 
 # %% nothing is added, so ranks have unequally many
 # told: How many samples does each rank get
@@ -42,20 +39,15 @@ edit("sampler.set_epoch", "loader.set_epoch")
 
 # %% the loader drops the last batch where it is not full
 # told: What drops samples
-edit("generator=", "drop_last=True, generator=")
-
-# %% the right samples, but the loader draws from torch's own generator
-# told: Which argument gives the loader another one
-# told: the right samples; but the state
-edit(", generator=torch.Generator()", "")
+edit("sampler=sampler)", "sampler=sampler, drop_last=True)")
 
 # %% leaves shuffle=False, as if the loader shuffled
 # told: What should shuffle the samples
-edit("seed=seed", "shuffle=False, seed=seed", ", generator=torch.Generator()", "")
+edit("seed=seed", "shuffle=False, seed=seed")
 
 # %% the sampler never hears of a new epoch
 # told: An order comes again
-edit("sampler.set_epoch(epoch)", "pass", ", generator=torch.Generator()", "")
+edit("sampler.set_epoch(epoch)", "pass")
 
 # %% leaves the rank in the seed, so that ranks deal from orders of their own
 # told: Do all ranks deal from the same order
@@ -72,4 +64,4 @@ edit("samples.tolist()", "samples")
 
 # %% asks both the sampler and the loader to shuffle
 # told: Two arguments of the loader want
-edit("generator=", "shuffle=True, generator=")
+edit("sampler=sampler)", "sampler=sampler, shuffle=True)")

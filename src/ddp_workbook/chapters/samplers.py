@@ -1,10 +1,10 @@
-"""Train with a DataLoader in each rank, whose DistributedSampler says which rows are this rank's.
+"""Train with a DataLoader on each rank; its DistributedSampler picks the rank's own samples.
 
     torchrun --standalone --nproc-per-node 4 src/ddp_workbook/chapters/samplers.py
 
 New since distributed_data_parallel.py: no rank makes the whole batch any more. `loader_of_rank`
-loads this rank's share, `without_padding` drops the rows that the sampler has added to make the
-shares equal, and `accuracy_over_ranks` divides the evaluation among the ranks, too.
+loads this rank's share, `without_padding` drops the samples that the sampler has repeated to make
+the shares equal, and `accuracy_over_ranks` divides the evaluation among the ranks, too.
 """
 
 from collections.abc import Iterator
@@ -32,18 +32,18 @@ def loader_of_rank(digits: DigitsDataset, batch_size: int, device: torch.device)
     if batch_size % ranks:
         raise ValueError(f"batch_size={batch_size}: {ranks} ranks need a multiple of {ranks}.")
     sampler = DistributedSampler(digits, seed=SEED)  # it shuffles; the same seed on all ranks
-    pin = device.type == "cuda"  # and no workers: the rows are in memory already
+    pin = device.type == "cuda"  # and no DataLoader workers: the data are in memory
     return DataLoader(digits, batch_size // ranks, sampler=sampler, pin_memory=pin)
 
 
 def without_padding(loader: DataLoader) -> Iterator[tuple[Tensor, Tensor, int]]:
-    """This rank's part of each batch, and the rows of the whole batch; every row once an epoch."""
+    """This rank's part of each batch, and the whole batch's size; each sample once an epoch."""
     rank, ranks, remaining = dist.get_rank(), dist.get_world_size(), len(loader.dataset)
     for images, labels in loader:
-        rows = min(remaining, loader.batch_size * ranks)
-        mine = len(range(rank, rows, ranks))  # the rows after these are repeats: padding
-        yield images[:mine], labels[:mine], rows  # even no rows: DDP waits for every rank
-        remaining -= rows
+        samples = min(remaining, loader.batch_size * ranks)
+        mine = len(range(rank, samples, ranks))  # what comes after these is padding
+        yield images[:mine], labels[:mine], samples  # even none: DDP waits for every rank
+        remaining -= samples
 
 
 def forward_and_backward(model: nn.Module, images: Tensor, labels: Tensor, rows: int) -> Tensor:
@@ -58,12 +58,12 @@ def forward_and_backward(model: nn.Module, images: Tensor, labels: Tensor, rows:
 
 @torch.no_grad()
 def accuracy_over_ranks(model: nn.Module, loader: DataLoader, device: torch.device) -> float:
-    """Share of the loader's digits that `model` names rightly; each rank looks at its own."""
+    """Share of the loader's samples that `model` gets right; each rank looks at its own."""
     digits, mine = loader.dataset, torch.tensor(list(loader.sampler))
-    right = torch.zeros(len(digits), device=device)  # a place for each digit, filled by its rank
+    right = torch.zeros(len(digits), device=device)  # a place for each sample, filled by its rank
     guesses = model.eval()(digits.images[mine].to(device)).argmax(dim=1)
     right[mine.to(device)] = (guesses == digits.labels[mine].to(device)).float()
-    dist.all_reduce(right, dist.ReduceOp.MAX)  # a digit that two ranks have seen counts once
+    dist.all_reduce(right, dist.ReduceOp.MAX)  # a sample that two ranks have seen counts once
     return right.mean().item()
 
 

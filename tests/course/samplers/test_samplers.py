@@ -71,6 +71,20 @@ def test_without_padding_each_row_comes_once_and_in_the_batch_of_one_process(
             assert all(torch.equal(images, labels) for images, labels, _ in parts)
 
 
+def test_in_the_last_step_three_of_four_ranks_cut_off_a_sample(monkeypatch):
+    """1,797 samples in batches of 120."""
+    monkeypatch.setattr(dist, "get_world_size", lambda: 4)
+    last_steps = []
+    for rank in range(4):
+        monkeypatch.setattr(dist, "get_rank", lambda rank=rank: rank)
+        sampler = DistributedSampler(Rows(1797), 4, rank)
+        loader = DataLoader(Rows(1797), 30, sampler=sampler)
+        *full, last = [(len(own), whole) for own, _, whole in samplers.without_padding(loader)]
+        assert full == [(30, 120)] * 14 and len(list(loader)[-1][0]) == 30
+        last_steps.append(last)
+    assert last_steps == [(30, 117), (29, 117), (29, 117), (29, 117)]
+
+
 @pytest.mark.parametrize("count", [1, 2, 5, 21])
 @pytest.mark.parametrize("shuffle", [False, True])
 def test_the_accuracy_is_exact_however_much_was_padded(count, shuffle):
@@ -89,6 +103,7 @@ def test_the_accuracy_sends_one_number_for_each_digit():
 
 PINNING_FILE = ROOT / "figs" / "samplers_pinning.svg"
 DEALT = {0: [[0, 4, 8], [1, 5, 9], [2, 6, 0], [3, 7, 1]], 1: [[0], [1], [2], [3]]}
+STEPS = {0: [[4, 5, 6]]}
 
 
 def boxes(picture) -> list[FancyBboxPatch]:
@@ -112,7 +127,7 @@ def test_the_microscope_frames_what_was_given_out_before():
     heavy = [box for box in all_boxes if edge(box) == INK]
     assert len(all_boxes) == 16 and len(heavy) == 2  # ranks 2 and 3 got 0 and 1, a second time
     assert {edge(box) for box in all_boxes} == {INK, *(rank_colour(rank) for rank in range(4))}
-    assert {"epoch 0, rank 3", "epoch 1, rank 0", "9"} <= set(words(picture))
+    assert {"epoch 0", "epoch 1", "rank 3", "9"} <= set(words(picture))
     assert any("heavy frame" in text for text in words(picture))
     assert not any(
         "heavy" in text for text in words(assignment_plot(sample_table({0: [[1], [2]]})))
@@ -134,8 +149,16 @@ def test_the_owners_show_who_got_a_sample_twice_or_nobody():
 
 def test_the_microscope_marks_the_steps():
     """Three samples a rank in batches of two: a full step and a short one."""
-    assert {"step 0", "step 1"} <= set(words(assignment_plot(sample_table(DEALT), batch_size=2)))
-    assert "step 0" not in words(assignment_plot(sample_table(DEALT)))
+    assert {"step", "0", "1"} <= set(words(assignment_plot(sample_table(STEPS), batch_size=2)))
+    assert not {"step", "1"} & set(words(assignment_plot(sample_table(STEPS))))
+
+
+def test_epochs_stand_side_by_side_where_their_numbers_can_be_read():
+    for samples, is_beside in ((3, True), (24, False)):
+        orders = {epoch: [list(range(samples))] for epoch in (0, 1)}
+        titles = assignment_plot(sample_table(orders), batch_size=1).figure.findobj(Text)
+        places = [title.get_position() for title in titles if title.get_text().startswith("epoch")]
+        assert len(places) == 2 and (places[0][1] == places[1][1]) is is_beside
 
 
 def test_a_part_of_an_epoch_has_no_dashed_boxes():

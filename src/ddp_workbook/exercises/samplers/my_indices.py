@@ -13,6 +13,7 @@ does. If n is 0, every rank gets an empty list.
    the last rank comes rank 0 again.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -122,6 +123,20 @@ def make_args(case: Epoch, rank: int) -> tuple:
     return (case.n, rank, case.size, *options(case))
 
 
+def call_once(function: Callable, *arguments: Any) -> list[int]:
+    """Call it; if it has seeded the whole process, say what the task asks for instead."""
+    seed = torch.initial_seed()
+    try:
+        return function(*arguments)
+    except CheckFailed as refused:
+        if torch.initial_seed() == seed:
+            raise
+        look = "torch.manual_seed seeds the generator that all code of the process draws from. "
+        look += "Which generator does the task's first rule seed, and how does randperm get it?"
+        called, came_back, required, _ = refused.args
+        raise CheckFailed(called, came_back, required, look) from None
+
+
 def refuse(*_: Any, **__: Any) -> None:
     """In place of DistributedSampler's own __init__."""
     look = "Which of the task's three rules does it follow for you?"
@@ -158,6 +173,7 @@ CHECK = SingleProcessCheck(
     cases=cases,
     times=lambda case: case.size,
     make_args=make_args,
+    caller=call_once,
     call_text=call_text,
     comparisons=[
         A_LIST_OF_INT,
@@ -203,7 +219,7 @@ CHECK = SingleProcessCheck(
                 "order[place] % n",
             )
         ),
-        "Not all ranks get equally many. What happens to the order before it is dealt?": [
+        "The ranks get unequal numbers of samples. What happens to the order before it is dealt?": [
             *extend_order("[]"),
             edit(DEALT_ORDER, "order"),
         ],
@@ -224,7 +240,7 @@ CHECK = SingleProcessCheck(
             edit("-(-n // world_size)", "(n // world_size + 1 if n else 0)"),
             if_drop_last("order[: -(n % world_size)]"),
         ],
-        "Not all ranks get equally many. What does drop_last do to the order?": (
+        "The ranks get unequal numbers of samples. What does drop_last do to the order?": (
             if_drop_last("order")
         ),
         "drop_last is True. Is the order extended then?": edit(SHARE_SIZE, "-(-n // world_size)"),

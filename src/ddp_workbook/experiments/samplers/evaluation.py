@@ -29,7 +29,7 @@ def digits_with_errors_first(weights: dict) -> DigitsDataset:
 def count_over_loader(
     model: nn.Module, loader: DataLoader, device: torch.device
 ) -> tuple[int, int]:
-    """(digits seen, digits right) of all ranks together."""
+    """How many samples all ranks together have counted, and how many of them are right."""
     counts = torch.zeros(2, device=device)
     for images, labels in loader:
         right = model(images.to(device)).argmax(dim=1) == labels.to(device)
@@ -39,7 +39,7 @@ def count_over_loader(
 
 
 def evaluate(weights: dict, digits: DigitsDataset) -> dict:
-    """Both evaluations on this rank's share of the digits."""
+    """Both evaluations on this rank's share of the samples."""
     device = setup()
     model = DigitsMLP()
     model.load_state_dict(weights)
@@ -49,11 +49,12 @@ def evaluate(weights: dict, digits: DigitsDataset) -> dict:
         count, right = count_over_loader(model, loader, device)
     exact = accuracy_over_ranks(model, loader, device)
     cleanup()
-    return {"counted": count, "right": right, "accuracy": right / count, "exact": exact}
+    accuracy = right / count
+    return {"counted": count, "right": right, "accuracy": accuracy, "exact accuracy": exact}
 
 
 def evaluations(weights: dict, digits: DigitsDataset, ranks: list[int]) -> pd.DataFrame:
-    """A row for each number of ranks: counted, right, accuracy (right / counted), exact."""
+    """A row for each number of ranks: both accuracies, and the counts that give the first one."""
     rows = {n: launch(evaluate, weights, digits, ranks=n)[0] for n in ranks}
     table = pd.DataFrame(rows).T.rename_axis("ranks")
     return table.astype({"counted": int, "right": int})

@@ -29,7 +29,6 @@ def play_index_sharding() -> ddp_workbook.Play:
         ],
         samples=ddp_workbook.slider("samples", range(3, 25), 10),
         batch_size=ddp_workbook.slider("batch_size", range(1, 5), 2),
-        epochs=ddp_workbook.slider("epochs", (1, 2, 3), 2),
         shuffle=ddp_workbook.switch("shuffle", True),
         set_epoch=ddp_workbook.switch("set_epoch", True),
         drop_last=ddp_workbook.switch("drop_last"),
@@ -37,7 +36,7 @@ def play_index_sharding() -> ddp_workbook.Play:
 
 
 def load_samples(
-    samples: int, epochs: int = 1, set_epoch: bool = True, batch_size: int = 2, **of_sampler
+    samples: int, epochs: int = 2, set_epoch: bool = True, batch_size: int = 2, **of_sampler
 ) -> list:
     """For each epoch, the samples that this rank's loader gave out, in order."""
     setup()
@@ -57,14 +56,15 @@ def samples_plot(
 ) -> figures.Picture:
     """Who got which of the samples, in which step; how many came twice, and which never came."""
     epochs = dict(enumerate(zip(*of_ranks, strict=True)))
-    words = "\n".join(f"epoch {epoch}: {epoch_summary(epochs[epoch], samples)}" for epoch in epochs)
+    summaries = {epoch: epoch_summary(epochs[epoch], samples) for epoch in epochs}
+    words = "\n".join(f"epoch {epoch}: {summary}" for epoch, summary in summaries.items())
     table = sample_table(epochs)
     if table.empty:
         axes = figures.sheet(figures.WIDTH, 1)
         axes.text(0.1, 0.5, words, va="center")
         return figures.Picture(axes.figure, f"No rank got a sample. {words}.")
-    picture = assignment_plot(table, batch_size)
-    picture.figure.suptitle(words, x=0.01, ha="left", size=10, weight="bold")
+    notes = {epoch: summary.replace("; ", "\n") for epoch, summary in summaries.items()}
+    picture = assignment_plot(table, batch_size, notes)
     picture.alt += f" {words}.".replace("\n", "; ")
     return picture
 
@@ -96,5 +96,5 @@ def padding_table(sizes: list[int], ranks: int) -> pd.DataFrame:
             for drop in (False, True)
         )
         rows.append((size, padded_size, padded_size - size, drop_last_size, size - drop_last_size))
-    columns = ["samples", "given out", "repeated", "given out, drop_last", "left out"]
+    columns = ["samples", "given out", "repeated", "given out with drop_last", "left out"]
     return pd.DataFrame(rows, columns=columns).set_index("samples")
