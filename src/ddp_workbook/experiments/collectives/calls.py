@@ -14,9 +14,9 @@ from manyranks.recording.collectives import record_collectives
 # which leaves out scatter and gather: there, only the root is as busy as this.
 FACTORS: dict[str, tuple[str, Callable[[int], float]]] = {
     "broadcast": ("S", lambda n: 1),
-    "scatter": ("(N - 1) / N · S, sent by the root", lambda n: (n - 1) / n),
+    "scatter": ("(N - 1) / N · S, root sends", lambda n: (n - 1) / n),
     "reduce": ("S", lambda n: 1),
-    "gather": ("(N - 1) / N · S, received by the root", lambda n: (n - 1) / n),
+    "gather": ("(N - 1) / N · S, root receives", lambda n: (n - 1) / n),
     "all_reduce": ("2 (N - 1) / N · S", lambda n: 2 * (n - 1) / n),
     "all_gather": ("(N - 1) / N · S", lambda n: (n - 1) / n),
     "reduce_scatter": ("(N - 1) / N · S", lambda n: (n - 1) / n),
