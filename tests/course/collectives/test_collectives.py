@@ -15,6 +15,7 @@ from ddp_workbook.chapters.digits import DigitsMLP
 from ddp_workbook.experiments.collectives import before_and_after, calls, completion, every_call
 from manyranks.errors import RankFailed
 from manyranks.recording.collectives import record_collectives
+from tests.picture_text import words as words_of
 from tests.workers import collectives_workers as workers
 
 # The worker
@@ -91,6 +92,25 @@ def test_more_than_a_picture_can_show_is_refused():
         before_and_after.collectives_plot({"": [(torch.arange(1000), 1)]})
 
 
+def test_two_collectives_stand_side_by_side():
+    """The same boxes and words as one below the other, in half of the height."""
+    results = {"broadcast": [([1], [1]), ([10], [1])], "scatter": [([1, 2], [1]), (None, [2])]}
+    beside = before_and_after.side_by_side_plot(results)
+    below = before_and_after.collectives_plot(results)
+    assert beside.alt == below.alt
+    assert len(boxes_of(beside)) == len(boxes_of(below))
+    assert beside.figure.get_figheight() < 0.55 * below.figure.get_figheight()
+    ends = [box.get_x() + box.get_width() for box in boxes_of(beside)]
+    assert max(ends) < beside.axes.get_xlim()[1]
+
+
+def test_the_calls_of_the_page_fit_side_by_side():
+    for names in (("broadcast", "scatter"), ("reduce", "gather")):
+        picture = before_and_after.side_by_side_plot(before_and_after.run_collectives(*names))
+        ends = [box.get_x() + box.get_width() for box in boxes_of(picture)]
+        assert max(ends) < picture.axes.get_xlim()[1]
+
+
 def test_stages_keep_the_colours_of_the_start():
     """A sum of all ranks has four stripes in each later stage, and no colour of one rank."""
     stages = before_and_after.stages(ranks=4)
@@ -153,12 +173,18 @@ def test_the_program_makes_every_collective_that_torch_has():
 
 
 def test_bytes_of_calls():
-    """Recorded at 2 ranks, 8 bytes; all-reduce costs as much as its two halves."""
-    table = calls.bytes_of_calls(ranks=2).set_index("call")
-    assert list(table.loc["all_gather"])[:4] == [4, 8, 4, 8]
-    assert list(table.loc["broadcast"])[:4] == [8, 0, 0, 8]
-    sends = table["busiest rank sends"]
-    assert sends["all_reduce"] == sends["all_gather"] + sends["reduce_scatter"] == 8
+    """Recorded at 4 ranks, 16 bytes; all-reduce costs as much as its two halves.
+
+    The root of a gather receives as much as every rank of an all_gather.
+    """
+    table = calls.bytes_of_calls(ranks=4).set_index("call")
+    assert list(table.loc["all_gather"])[:4] == [4, 16, 4, 16]
+    assert list(table.loc["broadcast"])[:4] == [16, 0, 0, 16]
+    busiest = table["busiest rank sends or receives"]
+    assert busiest["all_reduce"] == busiest["all_gather"] + busiest["reduce_scatter"] == 24
+    assert busiest["gather"] == busiest["scatter"] == busiest["all_gather"] == 12
+    others = table["rank 0 output"] - table["rank 0 input"]
+    assert busiest["gather"] == others["gather"]  # its own piece does not travel
 
 
 # Who waits
@@ -176,10 +202,18 @@ def test_only_a_broadcast_lets_a_rank_leave_before_the_last_one_has_come():
 
 
 def test_the_waiting_picture():
-    """Rank 0 works for 0.1 s, rank 1 waits half of that; milliseconds."""
+    """Rank 0 works for 0.1 s, rank 1 waits half of that; milliseconds. Nobody left early."""
     picture = completion.waiting_plot({"barrier": [(0.1, 0.1), (0.05, 0.1)]})
     widths = [bar.get_width() for bar in picture.axes.patches]
-    assert widths == pytest.approx([100, 0, 50, 50], abs=0.5)  # nothing is drawn as a thin mark
+    assert widths == pytest.approx([100, 0, 50, 50])
+    assert {"not there yet", "waits inside"} <= set(words_of(picture))
+    assert not any(text.startswith("left after") for text in words_of(picture))
+
+
+def test_the_waiting_picture_marks_a_rank_that_leaves_early():
+    picture = completion.waiting_plot({"broadcast": [(0.1, 0.11), (0.0, 0.0005)]})
+    (mark,) = [text for text in picture.axes.texts if text.get_text().startswith("left")]
+    assert mark.get_text() == "left after 0.5 ms" and mark.get_position()[1] == 1
 
 
 # What the notebook says and no cell asserts

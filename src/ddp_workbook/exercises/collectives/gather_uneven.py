@@ -9,7 +9,7 @@ length, shape and dtype.
 - Use at most two collectives per call, for any number of ranks, and no send or recv.
 - From each rank, receive at most as many bytes as the longest tensor has, plus 64.
 - Leave `tensor` unchanged. A later call must not change what an earlier one has returned.
-- All ranks must bring tensors of the same size to a collective. With other sizes, gloo aborts the
+- All ranks must pass tensors of the same size to a collective. With other sizes, gloo aborts the
   process, or gives wrong numbers without an error.
 - Tensors in a collective must be contiguous; `tensor` may be a view that is not.
 """

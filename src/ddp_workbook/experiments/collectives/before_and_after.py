@@ -22,6 +22,7 @@ from manyranks.launcher.process_group import set_up
 from manyranks.rank_colours import rank_colour
 
 STAGE_BOX, STAGE = 0.55, 1.62  # inches: of a box in a row of stages, and of a stage at least
+NARROW_BOX, NOTHING = 0.45, 0.8  # inches: of a box side by side with others, and of an empty hand
 
 
 def run_collectives(*names: str, ranks: int = 4) -> dict[str, list[tuple]]:
@@ -67,6 +68,32 @@ def collectives_plot(results: Mapping[str, Sequence]) -> figures.Picture:
         _both_sides(axes, top, name, before, after)
         top += height
     words = (_words(name or "What the ranks hold", *both) for name, both in sides.items())
+    return figures.Picture(axes.figure, " ".join(words))
+
+
+@figures.house_style
+def side_by_side_plot(results: Mapping[str, Sequence]) -> figures.Picture:
+    """As `collectives_plot`, but the collectives stand beside each other, with narrower boxes."""
+    sides = {name: split_pairs(pairs) for name, pairs in results.items()}
+    ranks = len(next(iter(sides.values()))[0])
+    axes = figures.sheet(figures.WIDTH, 2 * HEAD + PITCH * ranks)
+    first = 2 * HEAD + HEIGHT / 2
+    figures.label_ranks(axes, ranks, first, PITCH)
+    middle, left = first + (ranks - 1) * PITCH / 2, LEFT
+    for name, (before, after) in sides.items():
+        axes.text(left, HEAD / 2, name, va="center", weight="bold")
+        for title, rows in (("before", before), ("after", after)):
+            longest = max(rows, key=lambda row: sum(map(len, row)))
+            room = NARROW_BOX * sum(map(len, longest)) + GAP * (len(longest) - 1)
+            axes.text(left, 1.5 * HEAD, title, va="center", size=10)
+            draw_rows(axes, rows, before, (left, 2 * HEAD), room=room)
+            left += max(room, 0.0 if all(rows) else NOTHING)
+            if title == "before":
+                ends = (left + 0.04, middle), (left + 0.32, middle)
+                figures.arrow(axes, *ends, arrowstyle="-|>")
+                left += 0.4
+        left += 0.45
+    words = (_words(name, *both) for name, both in sides.items())
     return figures.Picture(axes.figure, " ".join(words))
 
 
@@ -213,7 +240,7 @@ def draw_rows(
     ranks_of_number = origins(before)
     box = min([BOX, *(_share(row, room) for row in rows)])
     longest = max((len(number_text(n)) for row in rows for piece in row for n in piece), default=1)
-    points = min(11.0, 86 * box / max(longest, 2))
+    points = min(11.0, 82 * box / max(longest, 2))
     if points < SMALLEST:
         raise ValueError("These numbers do not fit into a picture: draw smaller tensors.")
     for rank, row in enumerate(rows):
@@ -246,7 +273,7 @@ def _places(row: Row, left: float, box: float) -> Iterator[tuple[float, float]]:
 
 def _empty(axes: figures.Axes, left: float, top: float) -> None:
     look = {"facecolor": "none", "edgecolor": "#8f8f8f", "linestyle": (0, (3, 3)), "linewidth": 1}
-    figures.box(axes, (left, top), (0.8, HEIGHT), "nothing", frame=look)
+    figures.box(axes, (left, top), (NOTHING, HEIGHT), "nothing", frame=look)
 
 
 def _box(

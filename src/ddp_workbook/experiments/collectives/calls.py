@@ -9,12 +9,14 @@ import torch.distributed as dist
 from ddp_workbook.experiments.collectives import every_call
 from manyranks.recording.collectives import record_collectives
 
-# What a rank has to send for N ranks and S bytes, as NVIDIA's nccl-tests count it (doc/PERFORMANCE)
+# What the busiest of N ranks has to send or to receive, whichever is more, if all share the work. S
+# is the size of the full tensor. The factors are those of NVIDIA's nccl-tests (doc/PERFORMANCE.md),
+# which leaves out scatter and gather: there, only the root is as busy as this.
 FACTORS: dict[str, tuple[str, Callable[[int], float]]] = {
     "broadcast": ("S", lambda n: 1),
-    "scatter": ("(N - 1) / N · S, root alone", lambda n: (n - 1) / n),
+    "scatter": ("(N - 1) / N · S, root sends", lambda n: (n - 1) / n),
     "reduce": ("S", lambda n: 1),
-    "gather": ("1 / N · S, to the root", lambda n: 1 / n),
+    "gather": ("(N - 1) / N · S, root receives", lambda n: (n - 1) / n),
     "all_reduce": ("2 (N - 1) / N · S", lambda n: 2 * (n - 1) / n),
     "all_gather": ("(N - 1) / N · S", lambda n: (n - 1) / n),
     "reduce_scatter": ("(N - 1) / N · S", lambda n: (n - 1) / n),
@@ -40,10 +42,10 @@ def tensor_collectives() -> list[str]:
 
 
 def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
-    """Bytes that ranks 0 and 1 hand to each call and get from it, recorded; and the most sent.
+    """Bytes of what ranks 0 and 1 pass to each call and get from it, recorded; and what travels.
 
-    S is the size of the largest tensor or list, 4 bytes for each rank. Rank 0 is the root. The last
-    two columns are by formula: what the rank that sends most has to send, if all share the work.
+    S is the size of the full tensor, 4 bytes for each rank. Rank 0 is the root. The last two
+    columns are by formula: the most that one rank has to send or to receive, if all share the work.
     """
     wire = record_collectives(_run_every_call, ranks=ranks)
     wire["op"] = wire["op"].str.removesuffix("_single")  # all_to_all, before torch 2.13
@@ -53,11 +55,10 @@ def bytes_of_calls(ranks: int = 4) -> pd.DataFrame:
         for rank in (0, 1):
             (row,) = wire[(wire["op"] == name) & (wire["rank"] == rank)].itertuples()
             gives = rank == 0 or name not in ("broadcast", "scatter")
-            cells[f"rank {rank} hands in"] = row.bytes if gives else 0
-            cells[f"rank {rank} gets"] = row.received
-        rows.append(
-            cells | {"busiest rank sends": round(factor(ranks) * size), "in general": formula}
-        )
+            cells[f"rank {rank} input"] = row.bytes if gives else 0
+            cells[f"rank {rank} output"] = row.received
+        cells["busiest rank sends or receives"] = round(factor(ranks) * size)
+        rows.append(cells | {"for N ranks": formula})
     return pd.DataFrame(rows)
 
 

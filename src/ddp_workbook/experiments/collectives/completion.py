@@ -5,16 +5,18 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
 from manyranks import figures
+from manyranks.figures.palette import INK, tint
 from manyranks.launcher.launch import launch
 from manyranks.launcher.process_group import set_up
+from manyranks.rank_colours import contrast, rank_colour
 
 LATE_RANK, DELAY = 1, 0.06  # the rank that comes late, and by how many seconds
+BAR, PALE = 0.62, 0.3  # of a lane; of the colour of a rank that waits
 CallTimes = tuple[float, float, float]  # all ready, this rank came, this rank left; seconds
 CALLS = {
     "barrier": lambda tensor: dist.barrier(),
@@ -89,21 +91,47 @@ def _store() -> dist.Store:
 def waiting_plot(times: Mapping[str, Sequence[tuple[float, float]]]) -> figures.Picture:
     """A panel a collective, a bar a rank: pale from when it came until it left.
 
-    `times` is what `arrival_and_exit_times` returns. A dashed line marks when the last rank came.
+    `times` is what `arrival_and_exit_times` returns. A dashed line marks when the last rank came,
+    and words beside its bar a rank that had left by then.
     """
-    events = [
-        (call, f"rank {rank}", *event)
-        for call, of_ranks in times.items()
-        for rank, (arrival, departure) in enumerate(of_ranks)
-        for event in (("works", 0.0, arrival * 1e3), ("inside", arrival * 1e3, departure * 1e3))
-    ]
-    table = pd.DataFrame(events, columns=["panel", "lane", "what", "start", "end"])
-    about = "When each rank is inside a collective"
-    picture = figures.lanes(table, "milliseconds", about, by="rank", pale=["inside"])
-    for axes, (call, of_ranks) in zip(picture.figure.axes, times.items(), strict=True):
+    ranks = max(map(len, times.values()))
+    figure = figures.Figure((figures.WIDTH, 1.25 + 0.42 * ranks), layout="constrained")
+    panels = figure.subplots(1, len(times), sharex=True, sharey=True, squeeze=False)[0]
+    longest = 1e3 * max(departure for of_ranks in times.values() for _, departure in of_ranks)
+    words = []
+    for axes, (call, of_ranks) in zip(panels, times.items(), strict=True):
         last = max(arrival for arrival, _ in of_ranks)
-        axes.axvline(last * 1e3, color="black", linestyle="dashed", linewidth=1.2)
-        early = [str(rank) for rank, (_, departure) in enumerate(of_ranks) if departure < last]
+        axes.axvline(last * 1e3, color=INK, linestyle="dashed", linewidth=1.2)
+        axes.text(last * 1e3 - longest / 60, -0.6, "last rank arrives", ha="right", size=9.5)
+        early = []
+        for rank, (arrival, departure) in enumerate(of_ranks):
+            start, end, colour = arrival * 1e3, departure * 1e3, rank_colour(rank)
+            axes.barh(rank, start, BAR, color=colour)
+            axes.barh(rank, end - start, BAR, left=start, color=tint(colour, PALE))
+            if departure < last:
+                early.append(str(rank))
+                mark = {"va": "center", "weight": "bold", "size": 10}
+                axes.text(end + longest / 40, rank, f"left after {end:.1f} ms", **mark)
+            _name_bar(axes, rank, start, end, longest)
+        axes.set(title=call, xlabel="milliseconds", xlim=(0, 1.04 * longest))
+        figures.label_rows(axes, [f"rank {rank}" for rank in range(ranks)])
+        axes.set_ylim(ranks - 0.5, -1.15)
         who = f"rank {', '.join(early)} had left" if early else "no rank left"
-        picture.alt += f" In {call}, {who} before the last one had arrived."
-    return picture
+        spans = "; ".join(
+            f"rank {rank}: inside from {figures.number(arrival * 1e3)} to "
+            f"{figures.number(departure * 1e3)}"
+            for rank, (arrival, departure) in enumerate(of_ranks)
+        )
+        words.append(f"{call}: {spans}; {who} before the last one had arrived.")
+    alt = f"When each rank is inside a collective, milliseconds. {' '.join(words)}"
+    return figures.Picture(figure, alt)
+
+
+def _name_bar(axes: figures.Axes, rank: int, start: float, end: float, longest: float) -> None:
+    """Say in a bar that is long enough what the rank does there."""
+    text = {"va": "center", "ha": "center", "size": 9.5}
+    if start > longest / 3:
+        ink = max((INK, "#ffffff"), key=lambda one: contrast(one, rank_colour(rank)))
+        axes.text(start / 2, rank, "not there yet", color=ink, **text)
+    if end - start > longest / 3:
+        axes.text((start + end) / 2, rank, "waits inside", **text)
