@@ -247,12 +247,18 @@ def hosts_to_play_with():
     ("how", "words"),
     [
         (rendezvous_faults.SLOW, r"node2: rank 2: all ranks have met after 0\.\d s"),
-        (rendezvous_faults.ABSENT, r"node1: after \S+ s: RendezvousTimeoutError\. node2: \(torchrun was not"),
+        (
+            rendezvous_faults.ABSENT,
+            r"node1: after \S+ s: RendezvousTimeoutError\. node2: \(torchrun was not",
+        ),
         (
             rendezvous_faults.NAME,
             r"node1: after \S+ s: RendezvousTimeoutError\. node2: .*gai error: -?\d",
         ),
-        (rendezvous_faults.PORT, r"node2: after \S+ s: RendezvousConnectionError: timed out after \d+ms"),
+        (
+            rendezvous_faults.PORT,
+            r"node2: after \S+ s: RendezvousConnectionError: timed out after \d+ms",
+        ),
         # node1 takes its store along: the other sees that, or its own time is up
         (
             rendezvous_faults.JOB,
