@@ -113,10 +113,9 @@ def shares_plot(table: pd.DataFrame, save: float, gpus: int) -> figures.Picture:
     first, last = table.iloc[1], table.iloc[-2]
     axes.text(table.index[1], first[SAVING] / 2, " saving", va="center")
     axes.text(
-        table.index[-2], last[SAVING] + last[AGAIN] / 2, "computed again ", va="center", ha="right"
+        table.index[-2], last[SAVING] + last[AGAIN] / 4, "computed again ", va="center", ha="right"
     )
-    axes.text(best / MINUTE, both.max() * 0.9, " line: formula, points: simulation", va="center")
-    axes.set_title(words, loc="left")
+    axes.set_title(f"{words}\nLine: the formula. Points: the simulation.", loc="left")
     ends = [
         f"{name} {column.iloc[0]:.1f} to {column.iloc[-1]:.1f} %" for name, column in table.items()
     ]

@@ -218,7 +218,11 @@ def terminals_plot(
     ]
     columns = int((wide - 2 * EDGE_IN) / CHARACTER_IN)
     wrapped = [
-        [(line, told) for text, told in lines for line in textwrap.wrap(text, columns) or [""]]
+        [
+            (line, told)
+            for text, told in lines
+            for line in textwrap.wrap(text, columns, break_on_hyphens=False) or [""]
+        ]
         for lines in texts
     ]
     advice = textwrap.wrap(f"What to do: {ADVICE[fault]}.", 100) if ADVICE[fault] else []
