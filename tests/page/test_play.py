@@ -192,6 +192,13 @@ def test_a_control_without_values_or_with_another_start_is_refused():
         choice("x", (1, 2000), 3)
 
 
+def test_choices_that_do_not_fit_side_by_side_stand_in_a_column():
+    """In a row that is too narrow, ipywidgets cuts the words off."""
+    few, many = ["nothing", "model"], ["random numbers of ranks 1 to 3"] * 3
+    assert choice("the save lacks", few).orientation == "horizontal"
+    assert choice("the save lacks", many).orientation == "vertical"
+
+
 def test_short_forms_of_controls():
     """True or False, a list of numbers, a list of words; the name is the label."""
     widget = Play(

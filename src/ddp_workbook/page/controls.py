@@ -9,6 +9,9 @@ from manyranks.errors import WorkbookError
 
 WIDE = {"description_width": "initial"}  # else a label of more than two words is cut off
 SLIDER = {"width": "27em"}
+# More characters of words and circles do not fit side by side in a page that is 1,000 pixels wide,
+# and ipywidgets (8.1) breaks their lines in a row of fixed height, which cuts them off.
+ROW_CHARACTERS, CIRCLE_CHARACTERS = 90, 5
 
 
 class ControlRefused(WorkbookError, ValueError):
@@ -32,11 +35,13 @@ def choice(label: str, options: Iterable, value: Any = None) -> ipywidgets.Radio
     """One of a few words, all of them in sight; starts at `value`, or at the first.
 
     The Tab key goes from one to the next, and the space bar chooses: JupyterLab keeps the arrows.
+    They stand side by side if they fit, and else one below the other.
     Raises ControlRefused as `slider` does.
     """
-    return ipywidgets.RadioButtons(
-        orientation="horizontal", layout={"width": "auto"}, **_widget_options(label, options, value)
-    )
+    given = _widget_options(label, options, value)
+    characters = sum(len(words) + CIRCLE_CHARACTERS for words, _ in given["options"])
+    orientation = "horizontal" if characters <= ROW_CHARACTERS else "vertical"
+    return ipywidgets.RadioButtons(orientation=orientation, layout={"width": "auto"}, **given)
 
 
 def switch(label: str, value: bool = False) -> ipywidgets.Checkbox:

@@ -21,15 +21,17 @@ from torch.distributed.run import get_args_parser
 from benchmarks.traces import wait_until
 from ddp_workbook.chapters import single_process
 from ddp_workbook.chapters.results import read_results
+from ddp_workbook.exercises.many_machines import fix_job_script
 from ddp_workbook.judging.directives import parse_qsub, parse_request
 from tests.clusters.slurm import Slurm
 from tools.set_up import ROOT
 
 FOLDER = ROOT / "job_scripts"
-SLURM, PBS = sorted(FOLDER.glob("*.slurm")), sorted(FOLDER.glob("*.pbs"))
+STAND_ALONE = FOLDER / "stand_alone.slurm"  # uses nothing of the folder, and runs a train.py
+SLURM, PBS = sorted(set(FOLDER.glob("*.slurm")) - {STAND_ALONE}), sorted(FOLDER.glob("*.pbs"))
 SCRIPTS = [*SLURM, *PBS]
 PBS_STAND_INS = [ROOT / "tests" / "clusters" / name for name in ("pbsdsh", "task_prolog")]
-SHELL = [*SCRIPTS, *sorted(FOLDER.glob("*.sh")), *PBS_STAND_INS]
+SHELL = [*SCRIPTS, STAND_ALONE, *sorted(FOLDER.glob("*.sh")), *PBS_STAND_INS]
 README = (FOLDER / "README.md").read_text()
 SUBMIT = {".slurm": "sbatch", ".pbs": "qsub"}
 each_script = pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.name)
@@ -89,6 +91,14 @@ def test_both_schedulers_are_asked_for_the_same(stem):
     script = (FOLDER / f"{stem}.pbs").read_text()
     assert set(re.findall(r":(\w+)=", re.search(r"select=(\S+)", script)[1])) <= CHUNK
     assert re.search(r"(?m)^#PBS -N \w{1,15}$", script)  # older ones take no longer name
+
+
+def test_the_stand_alone_script_starts_one_torchrun_on_each_node():
+    """By the stand-ins that judge `fix_job_script`: two nodes, four ranks each, one endpoint."""
+    text = STAND_ALONE.read_text()
+    assert fix_job_script.wrong_facts("slurm", text) == {}
+    assert fix_job_script.wrong_facts("slurm", text.replace("srun --cpus-per-task=32", ""))
+    assert len([line for line in text.splitlines() if line]) <= 15, "it stands on the page"
 
 
 # Without a scheduler: what a script starts, and what it refuses

@@ -14,7 +14,11 @@ import torch.distributed as dist
 import ddp_workbook
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.stopping import listen, stop_requested
-from manyranks import figures
+from ddp_workbook.page.display import PlainText, TextTable, text_table
+from ddp_workbook.page.play import error_text
+from manyranks.errors import RankFailed
+from manyranks.launcher.calls import Call
+from manyranks.launcher.launch import run_ranks
 
 AGREEMENT, ALONE = "all ranks agree", "each rank looks at its own signal"
 SIGNAL_AFTER_S, STEPS = 0.1, 10_000  # seconds until the signal; steps, if it did not come
@@ -43,25 +47,37 @@ def run_until_signal(who: int, how: str) -> LoopExit:
     return LoopExit(step, bool(signals))
 
 
+def stop_ranks(who: int, how: str) -> list[LoopExit] | RankFailed:
+    """In the kernel: what became of four ranks, or the failure that ended them."""
+    try:
+        return run_ranks(Call(run_until_signal, (who, how)), 4, quiet=True)
+    except RankFailed as failure:
+        return failure
+
+
 def play_stop() -> ddp_workbook.Play:
     """Controls for which rank gets the signal, and for how the ranks decide to leave."""
     return ddp_workbook.play(
-        run_until_signal,
-        exit_plot,
-        ranks=4,
-        stills=[{"who": 3}, {"who": 0}, {"how": ALONE}],
+        stop_ranks,
+        exit_report,
+        ranks=None,
+        stills=[{"who": 3}, {"how": AGREEMENT, "who": 0}, {"how": AGREEMENT}],
         who=ddp_workbook.slider("SIGTERM to rank", range(4), 1),
-        how=ddp_workbook.choice("when to leave", (AGREEMENT, ALONE)),
+        how=ddp_workbook.choice("when to leave", (ALONE, AGREEMENT)),
     )
 
 
-@figures.house_style
-def exit_plot(of_ranks: list[LoopExit], **_: object) -> figures.Picture:
-    """A bar a rank: the step after which it left."""
-    names = [
-        f"rank {rank}{', heard it' if loop_exit.signalled else ''}"
-        for rank, loop_exit in enumerate(of_ranks)
+def exit_report(outcome: list[LoopExit] | RankFailed, **_: object) -> PlainText | TextTable:
+    """Where each rank stands if they do not leave together, or the step after which each left."""
+    if isinstance(outcome, RankFailed):
+        return PlainText(error_text(outcome))
+    rows = [
+        {
+            "rank": rank,
+            "heard the signal": "yes" if one.signalled else "no",
+            "left after step": step,
+        }
+        for rank, one in enumerate(outcome)
+        for step in [one.steps]
     ]
-    table = pd.DataFrame({"left after": [loop_exit.steps for loop_exit in of_ranks]}, index=names)
-    about = "The step after which each rank left the loop"
-    return figures.bars(table, "steps", about, by="rank", totals=lambda end: f"{end:,.0f}")
+    return text_table(pd.DataFrame(rows))

@@ -201,7 +201,7 @@ def player(runs: Runs, stills: list[dict], **controls: ValueWidget) -> LivePlaye
 
     buttons: dict[str, Callable[[LivePlayer], None]] = {"start a slow run": runs.start}
     for rank in range(RANKS):
-        buttons[f"kill rank {rank}"] = kill(runs, rank)
+        buttons[f"kill {rank}"] = kill(runs, rank)
     victim = ddp_workbook.choice(
         f"killed after step {KILL_AFTER_STEP}: rank", (NOBODY, *range(RANKS)), 2
     )

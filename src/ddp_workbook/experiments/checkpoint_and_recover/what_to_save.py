@@ -168,9 +168,9 @@ def play_omission() -> ddp_workbook.Play:
         divergence_plot,
         ranks=RANKS,
         stills=[
-            {"left_out": name} for name in (MODEL, SCHEDULER, DATA_POSITION, STATISTICS, RANDOM_0)
+            {"left_out": name} for name in (NOTHING, SCHEDULER, DATA_POSITION, STATISTICS, RANDOM_0)
         ],
-        left_out=ddp_workbook.choice("the save lacks", OMISSIONS),
+        left_out=ddp_workbook.choice("the save lacks", OMISSIONS, MODEL),
     )
 
 

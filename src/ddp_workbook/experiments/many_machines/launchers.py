@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -51,7 +52,7 @@ def run_on_hosts(
     `words` are the program's own arguments. Each node starts `delay` seconds after the one before.
     All nodes are this machine, and meet on its loopback address.
     """
-    names = [f"node {letter}" for letter in "abcdefgh"[:hosts]]
+    names = [f"node{number}" for number in range(1, hosts + 1)]
     endpoint = f"{LOOPBACK}:{free_port()}"
     meeting = ["--rdzv-backend", "c10d", "--rdzv-id", "run1", "--rdzv-endpoint", endpoint]
     line = ["--nnodes", str(hosts), "--nproc-per-node", str(ranks), *meeting]
@@ -89,9 +90,19 @@ def environment_table(runs: Mapping[str, AgentRun]) -> pd.DataFrame:
     return pd.DataFrame(rows).sort_values("RANK", ignore_index=True)
 
 
+# Options that a page needs: both nodes are one computer, and a line says which rank printed it.
+PAGE_OPTIONS = re.compile(r" --local-addr \S+| --tee 3")
+
+
+def typed(command: str) -> str:
+    """A command line as one would type it: a line for the options of the rendezvous and one for the
+    program, without the options that only a page needs."""
+    return re.sub(r" (?=--rdzv-backend |\S+\.py\b)", " \\\n    ", PAGE_OPTIONS.sub("", command))
+
+
 def transcript(runs: Mapping[str, AgentRun]) -> str:
     """The command line of each node, then what its ranks printed."""
-    lines = [f"{host} $ {run.command}" for host, run in runs.items()]
+    lines = [f"{host} $ {typed(run.command)}" for host, run in runs.items()]
     for host, run in runs.items():
         lines += [
             f"[{host}] {line.text}"

@@ -24,7 +24,7 @@ import torch.distributed as dist
 import ddp_workbook
 from ddp_workbook.experiments.many_machines.launchers import DATA_FOLDER
 from manyranks import figures
-from manyranks.figures.palette import pale_look, rank_colour, series_colour
+from manyranks.figures.palette import INK
 from manyranks.launcher.rendezvous import LOOPBACK, free_port, loopback_store
 
 if TYPE_CHECKING:
@@ -42,7 +42,7 @@ INTERFACE = "an interface that does not exist"
 ALL_COME = (NOTHING, SLOW, INTERFACE)
 ADVICE = {
     NOTHING: "",
-    SLOW: "nothing to do: the others wait for it, ten minutes unless you say otherwise",
+    SLOW: "nothing: the others wait for it, ten minutes unless you say otherwise",
     ABSENT: "compare the lines of all nodes: --nnodes, --rdzv-endpoint and --rdzv-id must be equal",
     NAME: "take the address, or a name that getent hosts knows, on every node",
     PORT: "the same --rdzv-endpoint on all nodes",
@@ -50,8 +50,8 @@ ADVICE = {
     INTERFACE: "ip -brief address lists the interfaces; leave GLOO_SOCKET_IFNAME out unless gloo "
     "picks a wrong one",
 }
-GAVE_UP = "gave up"
-HOSTS, GROUP = "waits for the other nodes", "waits for the other ranks"
+FIRST, GAVE_UP = "node1", "gave up"
+NO_TORCHRUN, NO_RANK = "torchrun was not started", "its torchrun gave up, and has started no rank"
 ERROR_PATTERNS = (  # the first of these that is found says most
     r"gai error: [^)]*",
     r"Unable to find (?:addr|interf)[^\n]*",
@@ -74,12 +74,12 @@ def play_hosts() -> ddp_workbook.Play:
     """Nodes that look for each other, with controls for how many, and for what breaks."""
     return ddp_workbook.play(
         join,
-        hosts_plot,
+        terminals_plot,
         ranks=lambda hosts, each, **_: hosts * each,
-        stills=[{"fault": breaks} for breaks in (SLOW, NAME, PORT, INTERFACE, ABSENT)],
+        stills=[{"fault": breaks} for breaks in (NOTHING, SLOW, NAME, PORT, INTERFACE)],
         hosts=ddp_workbook.slider("nodes", (1, 2, 3), 2),
         each=ddp_workbook.slider("ranks a node", (1, 2), 2),
-        fault=ddp_workbook.choice("what is wrong with the last node", tuple(ADVICE)),
+        fault=ddp_workbook.choice("what is wrong with the last node", tuple(ADVICE), ABSENT),
     )
 
 
@@ -90,9 +90,11 @@ def join(hosts: int, each: int, fault: str) -> JoinTrace:
     """Find the other nodes, as torchrun does, then join the group; what came of it."""
     logging.disable(logging.CRITICAL)  # the error is in what is returned
     store, place, _ = next(dist.rendezvous("env://"))
-    name, local = "abc"[place // each], place % each
+    name, local = f"node{place // each + 1}", place % each
     wrong = fault if place // each == hosts - 1 else NOTHING
     arrival = start_together(store, hosts * each)
+    if wrong == ABSENT:
+        return JoinTrace(name, arrival, arrival, arrival, None, NO_TORCHRUN)
     if wrong == SLOW:
         time.sleep(DELAY_S)
         arrival = time.monotonic()
@@ -140,14 +142,12 @@ def host_number(
     store: dist.Store, name: str, local: int, hosts: int, wrong: str, join_within: float
 ) -> int:
     """The node's GROUP_RANK: its first process asks the other nodes, and tells the others here."""
-    if wrong == ABSENT:
-        raise RuntimeError("torchrun was not started on this node")
     if local:
         number = store.get(f"number of {name}").decode()
         if number == GAVE_UP:
-            raise RuntimeError("its torchrun gave up, and has started no rank")
+            raise RuntimeError(NO_RANK)
         return int(number)
-    if name == "a":  # the node that the endpoint names: it opens the store
+    if name == FIRST:  # the node that the endpoint names: it opens the store
         meeting = loopback_store()
         store.set("port", str(meeting.port))
     try:
@@ -156,7 +156,7 @@ def host_number(
     finally:
         store.add("hosts that are through", 1)
     store.set(f"number of {name}", number)
-    while name == "a" and store.add("hosts that are through", 0) < hosts:
+    while name == FIRST and store.add("hosts that are through", 0) < hosts:
         time.sleep(0.02)  # its store must stay until all have read
     return int(number)
 
@@ -176,7 +176,7 @@ def handler_of(
         run_id="run2" if wrong == JOB else "run1",
         min_nodes=hosts,
         max_nodes=hosts,
-        local_addr=f"host {name}",
+        local_addr=name,
         is_host="0",
         join_timeout=join_within,
         read_timeout=min(READ_TIMEOUT_S if wrong == PORT else LONG_TIMEOUT_S, join_within),
@@ -200,37 +200,75 @@ def error_line(error: Exception, log: str) -> str:
 # The picture
 
 
+TERMINAL_FONT, CHARACTER_IN = 8.5, 0.0724  # points of a monospaced font, inches of a character
+LINE_IN, EDGE_IN = 0.19, 0.12
+
+
 @figures.house_style
-def hosts_plot(
-    of_ranks: Sequence[JoinTrace], each: int, fault: str, **_: object
+def terminals_plot(
+    of_ranks: Sequence[JoinTrace], hosts: int, each: int, fault: str, **_: object
 ) -> figures.Picture:
-    """A lane a process: it waits for the other nodes, then for the group; and what it says."""
-    zero = min(trace.arrival for trace in of_ranks)
-    rows: list[tuple] = []
-    for place, trace in enumerate(of_ranks):
-        who = f"process {place % each}" if trace.rank is None else f"rank {trace.rank}"
-        arrival, assignment, meeting = (
-            1e3 * (at - zero) for at in (trace.arrival, trace.assignment, trace.meeting)
-        )
-        rows.append((f"node {trace.host}, {who}", HOSTS, arrival, assignment, None))
-        if trace.rank is not None:
-            rows.append((f"node {trace.host}, {who}", GROUP, assignment, meeting, place))
-    events = pd.DataFrame(rows, columns=["lane", "what", "start", "end", "rank"])
-    unit, about = "milliseconds since all nodes were started", "Who waits for whom"
-    keys = {HOSTS: pale_look(series_colour(0)), GROUP: pale_look(rank_colour(0))}
-    picture = figures.lanes(events, unit, about, by="rank", pale=[HOSTS, GROUP], keys=keys)
-    words = outcome_text(of_ranks[::each], fault)
-    picture.axes.set_title(words)
-    picture.alt += f" {words}".replace("\n", " ")
-    return picture
+    """A terminal for each node, side by side: what was typed there, and what came of it."""
+    nodes = [of_ranks[place : place + each] for place in range(0, len(of_ranks), each)]
+    wide = (figures.WIDTH - EDGE_IN * (hosts - 1)) / hosts
+    faults = [NOTHING] * (hosts - 1) + [fault]
+    texts = [
+        terminal_lines(traces, hosts, each, wrong)
+        for traces, wrong in zip(nodes, faults, strict=True)
+    ]
+    columns = int((wide - 2 * EDGE_IN) / CHARACTER_IN)
+    wrapped = [
+        [
+            (line, told)
+            for text, told in lines
+            for line in textwrap.wrap(text, columns, break_on_hyphens=False) or [""]
+        ]
+        for lines in texts
+    ]
+    advice = textwrap.wrap(f"What to do: {ADVICE[fault]}.", 100) if ADVICE[fault] else []
+    tall = 0.34 + LINE_IN * max(map(len, wrapped)) + EDGE_IN
+    axes = figures.sheet(figures.WIDTH, tall + 0.1 + 0.22 * len(advice))
+    for place, (traces, lines) in enumerate(zip(nodes, wrapped, strict=True)):
+        left = place * (wide + EDGE_IN)
+        frame = {"facecolor": "white", "edgecolor": INK, "linewidth": 1.0}
+        figures.box(axes, (left + 0.02, 0.02), (wide - 0.04, tall), frame=frame)
+        axes.text(left + EDGE_IN, 0.2, traces[0].host, va="center", weight="bold", fontsize=10)
+        for number, (line, told) in enumerate(lines):
+            look = {"family": "DejaVu Sans Mono", "fontsize": TERMINAL_FONT, "va": "center"}
+            top = 0.34 + LINE_IN * (number + 0.5)
+            axes.text(left + EDGE_IN, top, line, weight="bold" if told else "normal", **look)
+    for number, line in enumerate(advice):
+        axes.text(0.02, tall + 0.2 + 0.22 * number, line, va="center", fontsize=10)
+    says = [
+        f"{traces[0].host}: " + "; ".join(text.strip() for text, told in lines if told)
+        for traces, lines in zip(nodes, texts, strict=True)
+    ]
+    words = f"A terminal for each node. {'. '.join(says)}. {' '.join(advice)}"
+    return figures.Picture(axes.figure, words)
 
 
-def outcome_text(of_hosts: Sequence[JoinTrace], fault: str) -> str:
-    """Whether all have met, or each node's error; and what to do."""
-    errors = [f"node {trace.host}: {trace.error}" for trace in of_hosts if trace.error]
-    todo = f"What to do: {ADVICE[fault]}." if ADVICE[fault] else ""
-    lines = [*(errors or ["All ranks have met."]), todo]
-    return "\n".join(line for text in lines for line in textwrap.wrap(text, 80))
+def terminal_lines(
+    traces: Sequence[JoinTrace], hosts: int, each: int, wrong: str
+) -> list[tuple[str, bool]]:
+    """The lines of a node's terminal, and of each whether it says what came of the command."""
+    if traces[0].error == NO_TORCHRUN:
+        return [("$", False), ("", False), ("(torchrun was not started)", True)]
+    variable = "GLOO_SOCKET_IFNAME=eth9 " if wrong == INTERFACE else ""
+    endpoint = {NAME: "no-such-host.invalid:29500", PORT: f"{FIRST}:29501"}.get(wrong)
+    command = [
+        f"$ {variable}torchrun --nnodes {hosts} --nproc-per-node {each}",
+        f"  --rdzv-id {'run2' if wrong == JOB else 'run1'}",
+        f"  --rdzv-endpoint {endpoint or FIRST + ':29500'} …",
+        "",
+    ]
+    said = []
+    for trace in traces:
+        waited = f"{trace.meeting - trace.arrival:.1f} s"
+        if not trace.error:
+            said.append(f"rank {trace.rank}: all ranks have met after {waited}")
+        elif NO_RANK not in trace.error:
+            said.append(f"after {waited}: {trace.error}")
+    return [(line, False) for line in command] + [(line, True) for line in dict.fromkeys(said)]
 
 
 # Faults that need nodes of their own: recorded, with what to do
@@ -260,7 +298,7 @@ def read_faults() -> pd.DataFrame:
     by_name = {fault["name"]: fault for fault in records()}
     return pd.DataFrame(
         {
-            "what": by_name[name]["what"],
+            "what is wrong": by_name[name]["what"],
             "message": NO_ERROR.get(name, key_sentence(by_name[name])).format(**by_name[name]),
             "what to do": advice,
         }

@@ -10,6 +10,7 @@ import pandas as pd
 from ddp_workbook.chapters.results import read_results
 from ddp_workbook.experiments.many_machines.jobs import JOB_SCRIPTS
 from ddp_workbook.experiments.many_machines.launchers import DATA_FOLDER
+from ddp_workbook.page.display import PlainText
 from manyranks import figures
 from manyranks.errors import WorkbookError
 
@@ -21,7 +22,7 @@ MODEL = ["program", "device", "width", "depth"]  # runs that may be compared are
 def scaling(results: pd.DataFrame) -> dict[str, pd.DataFrame]:
     """Tables of strong and weak scaling: a row for each number of ranks, the fewest first.
 
-    Strong: all ranks together have the same batch. Weak: each rank has the same number of rows.
+    Strong: all ranks together have the same batch. Weak: each rank has the same number of samples.
     Where the table has several such series, the one with the most numbers of ranks counts.
     Speed-up is the throughput over that of the first row, efficiency the speed-up over the factor
     between their ranks. Where runs were repeated the median throughput counts.
@@ -68,12 +69,13 @@ def own_study(path: Path = OWN_RESULTS) -> dict[str, pd.DataFrame]:
 
 
 def joined_table(tables: dict[str, pd.DataFrame]) -> pd.DataFrame:
-    """The tables as one, with their names in a column, and numbers as words."""
+    """The tables as one, with their names in a column, and columns named for people."""
     table = pd.concat(tables, names=["scaling", None]).reset_index(level=0)
-    digits = {"samples_per_second": "{:.0f}", "speed-up": "{:.2f}", "efficiency": "{:.2f}"}
-    for column, form in digits.items():
-        table[column] = table[column].map(form.format)
-    return table.reset_index(drop=True)
+    table["samples_per_second"] = table["samples_per_second"].round().astype(int)
+    for column in ("speed-up", "efficiency"):
+        table[column] = table[column].map("{:.2f}".format)
+    names = {"batch_size": "global batch, samples", "samples_per_second": "samples/s"}
+    return table.rename(columns=names).reset_index(drop=True)
 
 
 @figures.house_style
@@ -103,7 +105,7 @@ def scaling_plot(tables: Mapping[str, pd.DataFrame]) -> figures.Picture:
     return picture
 
 
-def own_study_plot() -> figures.Picture | str:
+def own_study_plot() -> figures.Picture | PlainText:
     """The picture of the reader's own study, or that there is none yet."""
     own = own_study()
-    return scaling_plot(own) if own else "no study of your own yet"
+    return scaling_plot(own) if own else PlainText("No study of your own yet.")
