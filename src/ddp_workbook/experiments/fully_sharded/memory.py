@@ -55,6 +55,7 @@ RING = "kB sent by a rank in a ring"
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BY_FORMULA = "by formula"
+LARGER = 64  # ranks of a second bar by formula, beside the few that are measured
 
 
 def measure_steps(
@@ -96,14 +97,18 @@ def memory_of_rank(way: str, depth: int, dtype: str) -> MemoryBreakdown | None:
 def memory_plot(
     of_ranks: Sequence[MemoryBreakdown] = (), *, ranks: int, way: str, depth: int, dtype: str
 ) -> figures.Picture:
-    """kB by part: a bar of what the formula says of rank 0, and one measured on each rank."""
-    formula = predicted_memory(way, ranks, depth=depth, dtype=DTYPES[dtype])
-    rows = {BY_FORMULA: _bar(formula)} | {
-        f"rank {n}": _bar(breakdown) for n, breakdown in enumerate(of_ranks)
+    """kB by part: a bar of what the formula says of rank 0, and one measured on each rank.
+
+    The last bar is by formula again, for LARGER ranks.
+    """
+    by_formula = {
+        name: _bar(predicted_memory(way, count, depth=depth, dtype=DTYPES[dtype]))
+        for name, count in ((BY_FORMULA, ranks), (f"on {LARGER} ranks", LARGER))
     }
+    rows = by_formula | {f"rank {n}": _bar(breakdown) for n, breakdown in enumerate(of_ranks)}
     table = pd.DataFrame(rows).T.fillna(0) / KB
     table = table[[name for name in BAR.values() if name in table]]
-    names = [BY_FORMULA, *(f"rank {rank}" for rank in range(ranks))]
+    names = [BY_FORMULA, *(f"rank {rank}" for rank in range(ranks)), f"on {LARGER} ranks"]
     about = "What ranks hold" if of_ranks else "What a rank should hold; the ranks still measure"
     picture = figures.bars(table.reindex(names, fill_value=0), "kB a rank holds", about)
     picture.axes.set_title(f"{way}, {depth} blocks, {dtype}: {table.loc[BY_FORMULA].sum():,.0f} kB")
@@ -138,6 +143,8 @@ def wire_table(steps: dict[str, list[StepMeasurement]]) -> pd.DataFrame:
 def messages_in_order(steps: dict, ways: list[str]) -> pd.DataFrame:
     """A column a way: which unit rank 0 gathers or reduce-scatters, one message after the other."""
     columns = {way: pd.Series(_messages(steps[way][0].timeline)) for way in ways}
+    for column in columns.values():
+        column.index += 1
     return pd.DataFrame(columns).fillna("").rename_axis("message")
 
 
@@ -155,7 +162,7 @@ def _messages(timeline: list[Moment]) -> list[str]:
 
 def _unit(name: str) -> str:
     """ "blocks.0" is "block 1"."""
-    return f"block {int(name.partition('.')[2]) + 1}" if name != ROOT else "outermost"
+    return f"block {int(name.partition('.')[2]) + 1}" if name != ROOT else "root"
 
 
 @figures.house_style
@@ -172,6 +179,7 @@ def bars(steps: dict, way: str) -> figures.Picture:
         place = {"ha": "left", "va": "center", "size": 10.5}
         picture.axes.text(len(table) - 0.6, ends[part] - size / 2, f"{part} {size:,.0f}", **place)
     picture.axes.set_xlim(-0.5, len(table) + 0.7)
+    picture.axes.yaxis.set_major_formatter("{x:,.0f}")
     return picture
 
 
@@ -216,7 +224,12 @@ def whole_weights(steps: dict, line: str, boxes: str) -> figures.Picture:
     axes.set(ylim=(0, top), xlim=(-0.6, len(heights) - 0.4), ylabel="kB of gathered weights")
     middle = len(heights) / 2 - 0.5
     axes.text(middle, max(heights) + 0.02 * top, f"{line} (the line)", ha="center", va="bottom")
-    axes.text(middle, most[boxes] + 0.04 * top, f"{boxes} (boxes)", ha="center", va="bottom")
+    forward = sum(event.startswith("forward") for event, _ in moments_by_way[boxes]) / 2
+    axes.text(forward, most[boxes] + 0.04 * top, f"{boxes} (boxes)", ha="center", va="bottom")
+    if _gathered_anew_at_the_turn(steps[boxes][0].timeline):
+        words = {"ha": "center", "va": "bottom", "size": 9, "linespacing": 1.1}
+        axes.text(middle, most[boxes] * 0.56, "freed, then\ngathered\nagain", **words)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y")
     axes.tick_params(axis="x", length=0)
     events = [event for event, _ in moments_by_way[line]]
@@ -229,6 +242,17 @@ def whole_weights(steps: dict, line: str, boxes: str) -> figures.Picture:
     axes.set_xlabel(" ")  # room for the two words
     words = (f"{way}: at most {size:.0f} kB of weights are gathered" for way, size in most.items())
     return figures.Picture(figure, "; ".join(words) + ".")
+
+
+def _gathered_anew_at_the_turn(timeline: list[Moment]) -> bool:
+    """Whether a block is there when forward ends, none when backward begins, and then it again."""
+    first = next(n for n, moment in enumerate(timeline) if moment.event.startswith("backward"))
+    outside = {
+        event: [any(map(_block, _whole(moment))) for moment in moments if moment.event == event]
+        for event, moments in (("forward", timeline[first - 3 : first]), ("backward", timeline))
+    }
+    freed = not any(map(_block, _whole(timeline[first])))
+    return freed and all(map(any, outside.values()))
 
 
 def _block(name: str) -> str:

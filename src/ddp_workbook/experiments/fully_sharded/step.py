@@ -180,7 +180,7 @@ def strip(of_ranks: Sequence[Sequence[Moment]]) -> figures.Picture:
         axes.text(sum(ends) / 2, 0.6, f"block {block + 1}", ha="center", va="center", size=10)
     for number, words in ((0, "before"), (len(moments) - 1, "AdamW")):
         x = left + (number + 0.43) * column
-        axes.text(x, top - 0.16, words, ha="center", va="center", size=9)
+        axes.text(x, 0.6, words, ha="center", va="center", size=9)
     for rank, of_rank in enumerate(of_ranks):
         base = top + rank * lane
         middle = base + blocks * row / 2
