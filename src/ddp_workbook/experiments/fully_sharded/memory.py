@@ -167,7 +167,7 @@ def _unit(name: str) -> str:
 
 @figures.house_style
 def bars(steps: dict, way: str) -> figures.Picture:
-    """An upright bar for each rank, stacked by part, in kB; the last one says what the parts are."""
+    """An upright bar for each rank, stacked by part, in kB; beside the last one stand the names."""
     table = pd.DataFrame([_bar(step.held) for step in steps[way]]) / KB
     table.index = [f"rank {rank}" for rank in table.index]
     picture = figures.bars({way: table}, "kB a rank holds", "What ranks hold", upright=True)
@@ -176,8 +176,8 @@ def bars(steps: dict, way: str) -> figures.Picture:
         legend.remove()
     ends = table.iloc[-1].cumsum()
     for part, size in table.iloc[-1].items():
-        place = {"ha": "left", "va": "center", "size": 10.5}
-        picture.axes.text(len(table) - 0.6, ends[part] - size / 2, f"{part} {size:,.0f}", **place)
+        place = (len(table) - 0.6, ends[part] - size / 2)
+        picture.axes.text(*place, f"{part} {size:,.0f}", va="center")
     picture.axes.set_xlim(-0.5, len(table) + 0.7)
     picture.axes.yaxis.set_major_formatter("{x:,.0f}")
     return picture
@@ -216,8 +216,9 @@ def whole_weights(steps: dict, line: str, boxes: str) -> figures.Picture:
             look = {"color": colour if computes else tint(colour, 0.2), "edgecolor": colour}
             axes.bar(place, height, bottom=bottom, width=0.86, linewidth=0.8, **look)
             if whole[unit] > LARGE:
-                words = {"ha": "center", "va": "center", "color": "white" if computes else INK}
-                axes.text(place, bottom + height / 2, _block(unit), size=10, **words)
+                shade = "white" if computes else INK
+                y = bottom + height / 2
+                axes.text(place, y, _block(unit), ha="center", va="center", color=shade)
             bottom += height
     most = {way: max(sum(w.values()) for _, w in of) / KB for way, of in moments_by_way.items()}
     top = 1.16 * max(most.values())
@@ -227,8 +228,8 @@ def whole_weights(steps: dict, line: str, boxes: str) -> figures.Picture:
     forward = sum(event.startswith("forward") for event, _ in moments_by_way[boxes]) / 2
     axes.text(forward, most[boxes] + 0.04 * top, f"{boxes} (boxes)", ha="center", va="bottom")
     if _gathered_anew_at_the_turn(steps[boxes][0].timeline):
-        words = {"ha": "center", "va": "bottom", "size": 9, "linespacing": 1.1}
-        axes.text(middle, most[boxes] * 0.56, "freed, then\ngathered\nagain", **words)
+        height = 0.56 * most[boxes]
+        axes.text(middle, height, "freed, then\ngathered\nagain", ha="center", va="bottom", size=9)
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y")
     axes.tick_params(axis="x", length=0)

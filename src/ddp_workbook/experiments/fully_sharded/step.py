@@ -279,7 +279,7 @@ def frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> figures.Picture:
 
 
 def slider(of_ranks: Sequence[Sequence[Moment]]) -> Stepper:
-    """The moments of the step, one picture each; it opens where the first full gradient is there."""
+    """The moments of the step, one picture each; it opens with the first full gradient."""
     moments = of_ranks[0]
     frames = [frame(of_ranks, number) for number in range(len(moments))]
     opens = next(n for n, m in enumerate(moments) if m.activity.startswith("backward"))
