@@ -24,12 +24,15 @@ STYLE = (
 
 
 def player(
-    frames: Sequence[tuple[str, str]], name: str, printed: Sequence[int] | None = None
+    frames: Sequence[tuple[str, str]],
+    name: str,
+    printed: Sequence[int] | None = None,
+    shown: int = 0,
 ) -> str:
     """HTML that shows one of the frames, each (label, HTML), and lets the reader choose which.
 
-    `name` says what one chooses. Paper has the frames whose numbers are in `printed`, by default
-    all. Raises ValueError for no frames, or for more than 40.
+    `name` says what one chooses; the page opens with frame `shown`. Paper has the frames whose
+    numbers are in `printed`, by default all. Raises ValueError for no frames, or for more than 40.
     """
     if not 0 < len(frames) <= MAX_FRAMES:
         raise ValueError(f"A player has 1 to {MAX_FRAMES} frames, not {len(frames)}.")
@@ -38,7 +41,7 @@ def player(
     buttons, bodies = [], []
     for number, (label, body) in enumerate(frames):
         input_id, words = f"{group}-{number}", html.escape(str(label))
-        checked = " checked" if number == 0 else ""
+        checked = " checked" if number == shown else ""
         buttons.append(
             f'<input type="radio" name="{group}" id="{input_id}"{checked}>'
             f'<label for="{input_id}">{words}</label>'

@@ -8,15 +8,17 @@ import pytest
 from ddp_workbook import launch, show_code
 from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.chapters.fully_sharded_by_hand import Unit, shard
-from ddp_workbook.experiments.fully_sharded import by_hand, memory, step
+from ddp_workbook.experiments.fully_sharded import by_hand, ledger, memory, step
 from ddp_workbook.experiments.fully_sharded.memory import BY_BLOCK, BY_HAND, DDP, ONE_UNIT, RING
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
 from ddp_workbook.experiments.fully_sharded.step import FULL, record_moments
+from ddp_workbook.experiments.fully_sharded.strategies import STRATEGIES
 from manyranks.errors import WorkbookError
 from tests.workers.from_meta import sharded_from_meta
 from tests.workers.fsdp1 import with_fsdp1
 from tools.set_up import ROOT
 
+PEAK, COUNTED, GB = "allocator's peak", "kept, counted", 1000  # MB
 PARAMETERS = {depth: DigitsTransformer(64, depth) for depth in (1, 3)}
 
 
@@ -53,6 +55,19 @@ def test_the_pictures_say_in_words_what_they_show(moments):
     assert "the full weights of block 3" in frame.alt
     assert "the full gradient of block 3" in frame.alt
     assert "its shard of the gradient of block 3" in step.frame(moments, backward + 1).alt
+
+
+def test_the_slider_has_the_whole_step_and_opens_where_the_first_gradient_is(moments):
+    slider = step.slider(moments)
+    assert len(slider.pictures) == len(moments[0]) and slider.slider.min == 1
+    assert "backward, block 3" in slider.pictures[slider.slider.value - 1].alt
+    assert 'alt="Moment 12, backward, block 3' in slider.frame.value
+
+
+def test_the_strip_names_each_column_by_a_letter_above_and_below(moments):
+    letters = [text.get_text() for text in step.strip(moments).axes.texts]
+    assert [letters.count(letter) for letter in "GCFR"] == [2 * 6, 2 * 6, 2 * 3, 2 * 3]
+    assert step._turns(moments[0])[2:4] == [(2, 7, 9), (2, 10, 12)]
 
 
 @pytest.fixture(scope="module")
@@ -129,11 +144,57 @@ def test_whole_is_whole_throughout_and_by_block_two_blocks_at_most(steps):
     assert memory.whole_weights(steps, ONE_UNIT, BY_BLOCK).alt.count("at most") == 2
 
 
+def test_the_last_block_is_gathered_twice_in_a_row_because_its_buffer_is_freed_in_between(steps):
+    """fully_shard keeps the last all-gather's buffer until the model's forward returns."""
+    timeline = steps[BY_BLOCK][0].timeline
+    turn = next(n for n, moment in enumerate(timeline) if moment.event.startswith("backward"))
+    blocks = [{unit for _, unit in moment.live if unit != "root"} for moment in timeline]
+    before = next(units for units in reversed(blocks[:turn]) if units)
+    after = next(units for units in blocks[turn:] if units)
+    assert blocks[turn] == set() and before == after == {"blocks.2"}
+    picture = memory.whole_weights(steps, ONE_UNIT, BY_BLOCK)
+    assert any("again" in text.get_text() for text in picture.axes.texts)
+    by_hand_too = memory.whole_weights(steps, ONE_UNIT, BY_HAND)
+    assert not any("again" in text.get_text() for text in by_hand_too.axes.texts)
+
+
+def test_unsharded_does_not_grow_with_the_number_of_blocks():
+    """The page says: from 3 blocks on; and 3.5 GB a block of a model of 70B with eighty."""
+    sizes = {
+        depth: memory.predicted_memory(BY_BLOCK, ranks=4, depth=depth).unsharded
+        for depth in range(1, 9)
+    }
+    assert sizes[1] < sizes[2] < sizes[3] and len({sizes[depth] for depth in range(3, 9)}) == 1
+    assert 70 / 80 * 4 == 3.5
+
+
+def test_the_page_says_what_a_gpu_has_recorded():
+    """Recorded anew on another GPU, the sentence changes."""
+    size = {"width": 1024, "depth": 8, "batch": 1024}
+    recorded = ledger.read_ledger().query("width == 1024 and depth == 8 and batch == 1024")
+    rows = recorded.set_index(["strategy", "ranks"])
+    alone, ddp, sharded = (
+        rows.loc[key] for key in (("one process", 1), ("DDP", 1), ("fully_shard", 8))
+    )
+    activations = ledger.activation_bytes(
+        STRATEGIES["fully_shard"], size["width"], size["depth"], size["batch"]
+    )
+    sentences = [
+        f"peaked at {alone[PEAK] / GB:.1f} GB in one process, at {ddp[PEAK] / GB:.1f} GB with DDP, "
+        f"and at {sharded[PEAK] / GB:.1f} GB with `fully_shard` on rank 0 of 8",
+        f"fell from {ddp[COUNTED] / GB:.1f} GB to {sharded[COUNTED] / GB:.1f} GB",
+        f"{activations / 1e9:.1f} GB of each peak are activations",
+    ]
+    page = (ROOT / "notebooks" / "06_fully_sharded.ipynb").read_text()
+    assert [sentence for sentence in sentences if sentence not in page] == []
+
+
 def test_the_bars_are_those_of_the_ranks(steps):
-    picture = memory.bars(steps, DDP, BY_BLOCK)
-    bars = [{bar.get_x() for bar in axes.patches} for axes in picture.figure.axes]
-    assert [len(places) for places in bars] == [len(steps[DDP])] * 2
+    picture = memory.bars(steps, DDP)
+    assert len({bar.get_x() for bar in picture.axes.patches}) == len(steps[DDP])
     assert "DDP: rank 0: parameters 605, gradients" in picture.alt
+    words = [text.get_text().partition(" ")[0] for text in picture.axes.texts]
+    assert words == ["parameters", "gradients", "optimizer", "buckets", "activations"]
 
 
 def test_the_page_says_how_many_parameters_its_model_has():
@@ -184,8 +245,11 @@ def test_memory_to_play_with_is_what_the_formula_says():
     for name, value in {"ranks": 2, "way": DDP, "depth": 1, "dtype": "bfloat16"}.items():
         play.controls[name].value = value
     play.wait()
-    formula, *ranks = re.findall(r"(?:formula|rank \d): (.*?)[;.] ?", play.answer.words)
-    assert ranks == [formula] * 2 and "buckets 103" in formula
+    pattern = r"(?:formula|rank \d): (.*?), activations (\d+)[;.] ?"
+    (formula, of_formula), *ranks = re.findall(pattern, play.answer.words)
+    assert [rank for rank, _ in ranks] == [formula] * 2 and "buckets 103" in formula
+    # All but what the output layer saves, which in a model of one block is a few per cent.
+    assert all(0.95 * int(kept) < int(of_formula) <= int(kept) for _, kept in ranks)
 
 
 def test_a_formula_is_drawn_before_the_ranks_have_answered():

@@ -238,10 +238,11 @@ CHECK = SingleProcessCheck(
             edit(TOO_LARGE, "if filled > limit"),
             edit(TOO_LARGE, "if filled >= limit"),
         ],
-        "Each block is a unit of its own. Which ones fit together?": edit(TOO_LARGE, "if True"),
+        # Before the next one: where each block has half of the limit, both return the same units.
         "A unit may be exactly as large as the limit.": edit(
             TOO_LARGE, "if filled + size >= limit"
         ),
+        "Each block is a unit of its own. Which ones fit together?": edit(TOO_LARGE, "if True"),
     },
     unchanged_hint="Which line changes the caller's list?",
     errors={

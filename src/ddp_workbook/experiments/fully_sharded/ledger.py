@@ -209,7 +209,7 @@ def read_ledger(folder: Path = FOLDER) -> pd.DataFrame:
     about = ["machine", "strategy", "ranks", "width", "depth", "batch"]
     moments = measurements.pivot_table(
         ["counted_bytes", "peak_bytes"], about, "after", sort=False, dropna=False
-    )
+    ).dropna(how="all")  # else there is a row for every combination that nobody measured
     rows = []
     for key, moment_bytes in moments.iterrows():
         at = dict(zip(about, key, strict=True))
@@ -246,12 +246,20 @@ def predicted_parts(
     return parts | {"activations": activation_bytes(strategy, width, depth), "peak": None}
 
 
-def activation_bytes(strategy: Strategy, width: int, depth: int, rows: int = ROWS) -> int:
+def activation_bytes(
+    strategy: Strategy,
+    width: int,
+    depth: int,
+    rows: int = ROWS,
+    dtype: torch.dtype = torch.float32,
+) -> int:
     """Bytes of activations that backward finds, but for what the output layer saves.
 
-    With checkpointing: each block's input, and all of the one block that is computed again.
+    With checkpointing: each block's input, and all of the one block that is computed again. `dtype`
+    is the model's; a strategy that computes in another one says so itself.
     """
-    dtype = strategy.policy.param_dtype or torch.float32
+    if strategy.precision != "fp32" or "mp_policy" in strategy.policies:
+        dtype = strategy.policy.param_dtype or dtype
     shape = DecoderShape("", depth, width, HEADS, HEADS, 4 * width, 0, **GPT)
     tokens = rows * SIDE
     between = tokens * width * dtype.itemsize  # the input of a block, and the last one's output

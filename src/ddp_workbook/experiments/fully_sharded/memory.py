@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pandas as pd
 import torch
@@ -12,6 +13,7 @@ import torch
 import ddp_workbook
 from ddp_workbook.chapters.digits import DigitsTransformer
 from ddp_workbook.experiments.fully_sharded import strategies
+from ddp_workbook.experiments.fully_sharded.ledger import activation_bytes
 from ddp_workbook.experiments.fully_sharded.strategies import (
     WIDTH,
     StepMeasurement,
@@ -19,7 +21,7 @@ from ddp_workbook.experiments.fully_sharded.strategies import (
     units_of,
 )
 from manyranks import figures
-from manyranks.figures.palette import INK, tint
+from manyranks.figures.palette import INK, part_look, tint
 from manyranks.launcher.launch import launch
 from manyranks.planning import formulas
 from manyranks.planning.speed import in_ring
@@ -39,7 +41,7 @@ WAYS = {
 }
 DEPTH = 3
 KB = 1000
-LARGE = 100 * KB  # a bar that has room for a word
+LARGE = 100 * KB  # a bar that has room for a number
 PARTS = ("parameters", "gradients", "optimizer", "unsharded")
 BAR = {
     "parameters": "parameters",
@@ -47,11 +49,13 @@ BAR = {
     "optimizer": "optimizer state",
     "buckets": "buckets",
     "unsharded": "unsharded",
+    "activations": "activations",
 }
 RING = "kB sent by a rank in a ring"
 OPERATIONS = ("all_reduce", "all_gather", "reduce_scatter")
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 BY_FORMULA = "by formula"
+LARGER = 64  # ranks of a second bar by formula, beside the few that are measured
 
 
 def measure_steps(
@@ -93,30 +97,37 @@ def memory_of_rank(way: str, depth: int, dtype: str) -> MemoryBreakdown | None:
 def memory_plot(
     of_ranks: Sequence[MemoryBreakdown] = (), *, ranks: int, way: str, depth: int, dtype: str
 ) -> figures.Picture:
-    """kB by part: a bar of what the formula says of rank 0, and one measured on each rank."""
-    formula = predicted_memory(way, ranks, depth=depth, dtype=DTYPES[dtype])
-    rows = {BY_FORMULA: _bar(formula)} | {
-        f"rank {n}": _bar(breakdown) for n, breakdown in enumerate(of_ranks)
+    """kB by part: a bar of what the formula says of rank 0, and one measured on each rank.
+
+    The last bar is by formula again, for LARGER ranks.
+    """
+    by_formula = {
+        name: _bar(predicted_memory(way, count, depth=depth, dtype=DTYPES[dtype]))
+        for name, count in ((BY_FORMULA, ranks), (f"on {LARGER} ranks", LARGER))
     }
+    rows = by_formula | {f"rank {n}": _bar(breakdown) for n, breakdown in enumerate(of_ranks)}
     table = pd.DataFrame(rows).T.fillna(0) / KB
     table = table[[name for name in BAR.values() if name in table]]
-    names = [BY_FORMULA, *(f"rank {rank}" for rank in range(ranks))]
+    names = [BY_FORMULA, *(f"rank {rank}" for rank in range(ranks)), f"on {LARGER} ranks"]
     about = "What ranks hold" if of_ranks else "What a rank should hold; the ranks still measure"
     picture = figures.bars(table.reindex(names, fill_value=0), "kB a rank holds", about)
     picture.axes.set_title(f"{way}, {depth} blocks, {dtype}: {table.loc[BY_FORMULA].sum():,.0f} kB")
+    _without_hatches(picture)
     return picture
 
 
 def predicted_memory(
     way: str, ranks: int, depth: int = DEPTH, dtype: torch.dtype = torch.float32
 ) -> formulas.MemoryEstimate:
-    """The same bytes on rank 0 from the shapes of the parameters."""
+    """The same bytes on rank 0 from shapes alone: of the parameters, and of what forward saves."""
     units = units_of(DigitsTransformer(WIDTH, depth))
+    activations = activation_bytes(WAYS[way], WIDTH, depth, dtype=dtype)
     if way == ONE_UNIT:
         units = [[shape for unit in units for shape in unit]]
     if way == DDP:
-        return formulas.ddp(units, dtype=dtype)
-    return formulas.fully_sharded(units, ranks, policy=formulas.Policy(dtype=dtype))
+        return replace(formulas.ddp(units, dtype=dtype), activations=activations)
+    sharded = formulas.fully_sharded(units, ranks, policy=formulas.Policy(dtype=dtype))
+    return replace(sharded, activations=activations)
 
 
 def wire_table(steps: dict[str, list[StepMeasurement]]) -> pd.DataFrame:
@@ -132,6 +143,8 @@ def wire_table(steps: dict[str, list[StepMeasurement]]) -> pd.DataFrame:
 def messages_in_order(steps: dict, ways: list[str]) -> pd.DataFrame:
     """A column a way: which unit rank 0 gathers or reduce-scatters, one message after the other."""
     columns = {way: pd.Series(_messages(steps[way][0].timeline)) for way in ways}
+    for column in columns.values():
+        column.index += 1
     return pd.DataFrame(columns).fillna("").rename_axis("message")
 
 
@@ -149,16 +162,32 @@ def _messages(timeline: list[Moment]) -> list[str]:
 
 def _unit(name: str) -> str:
     """ "blocks.0" is "block 1"."""
-    return f"block {int(name.partition('.')[2]) + 1}" if name != ROOT else "outermost"
+    return f"block {int(name.partition('.')[2]) + 1}" if name != ROOT else "root"
 
 
 @figures.house_style
-def bars(steps: dict, *ways: str) -> figures.Picture:
-    """A panel for each way of training, a bar for each of its ranks, stacked by part; in kB."""
-    tables = {way: pd.DataFrame([_bar(step.held) for step in steps[way]]) / KB for way in ways}
-    for table in tables.values():
-        table.index = [f"rank {rank}" for rank in table.index]
-    return figures.bars(tables, "kB a rank holds", "What ranks hold", upright=True)
+def bars(steps: dict, way: str) -> figures.Picture:
+    """An upright bar for each rank, stacked by part, in kB; beside the last one stand the names."""
+    table = pd.DataFrame([_bar(step.held) for step in steps[way]]) / KB
+    table.index = [f"rank {rank}" for rank in table.index]
+    picture = figures.bars({way: table}, "kB a rank holds", "What ranks hold", upright=True)
+    _without_hatches(picture)
+    for legend in picture.figure.legends:
+        legend.remove()
+    ends = table.iloc[-1].cumsum()
+    for part, size in table.iloc[-1].items():
+        place = (len(table) - 0.6, ends[part] - size / 2)
+        picture.axes.text(*place, f"{part} {size:,.0f}", va="center")
+    picture.axes.set_xlim(-0.5, len(table) + 0.7)
+    picture.axes.yaxis.set_major_formatter("{x:,.0f}")
+    return picture
+
+
+def _without_hatches(picture: figures.Picture) -> None:
+    """Plain areas: here the words beside the bars, or the legend, tell the parts apart."""
+    keys = [key for legend in picture.figure.legends for key in legend.legend_handles]
+    for area in (*picture.axes.patches, *keys):
+        area.set(hatch="", edgecolor="white", linewidth=1)
 
 
 def _bar(estimate: MemoryBreakdown | formulas.MemoryEstimate | None) -> dict[str, int]:
@@ -167,45 +196,71 @@ def _bar(estimate: MemoryBreakdown | formulas.MemoryEstimate | None) -> dict[str
 
 
 @figures.house_style
-def whole_weights(steps: dict, *ways: str) -> figures.Picture:
-    """A panel for each way, a bar for each moment: gathered weights in kB, and the block's number.
+def whole_weights(steps: dict, line: str, boxes: str) -> figures.Picture:
+    """Two ways of training in one panel: kB of gathered weights on rank 0, event by event.
 
-    The same things happen in all ways. A bar is what rank 0 has at the moment of each event that
-    has the most; see `whole_by_event`.
+    Of the first way a line, of the second a box for each gathered unit, with the block's number;
+    the one that computes is filled. Each event stands for its moment with the most.
     """
-    moments_by_way = {way: whole_by_event(steps[way][0].timeline) for way in ways}
-    figure = figures.Figure((figures.WIDTH, 1.2 + 1.7 * len(moments_by_way)), layout="constrained")
-    panels = figure.subplots(len(moments_by_way), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
-    for axes, (way, moments) in zip(panels, moments_by_way.items(), strict=True):
-        for place, (_, whole) in enumerate(moments):
-            bottom = 0.0
-            for unit, size in whole.items():
-                height = size / KB
-                look = {"color": tint(INK, 0.22), "edgecolor": INK, "linewidth": 0.8}
-                axes.bar(place, height, bottom=bottom, width=0.9, **look)
-                middle = bottom + height / 2
-                axes.text(place, middle, _short(unit, size), ha="center", va="center", size=8)
-                bottom += height
-        axes.set_title(way)
-        axes.tick_params(axis="x", length=0)
-        axes.grid(axis="y")
-        axes.set_ylabel("kB of gathered weights")
-    events = [event for event, _ in moments_by_way[ways[0]]]
-    panels[-1].set_xticks(range(len(events)), events, rotation=40, ha="right", size=8)
-    most = {
-        way: max(sum(w.values()) for _, w in moments) / KB
-        for way, moments in moments_by_way.items()
-    }
+    moments_by_way = {way: whole_by_event(steps[way][0].timeline)[:-1] for way in (line, boxes)}
+    figure = figures.Figure((figures.WIDTH, 3.5), layout="constrained")
+    axes = figure.subplots()
+    heights = [sum(whole.values()) / KB for _, whole in moments_by_way[line]]
+    axes.stairs(heights, [place - 0.5 for place in range(len(heights) + 1)], color=INK, lw=2.5)
+    for place, (event, whole) in enumerate(moments_by_way[boxes]):
+        own = _block(event)
+        bottom = 0.0
+        for unit in sorted(whole, key=lambda unit: (_block(unit) != own or not own, unit)):
+            height, computes = whole[unit] / KB, own != "" and _block(unit) == own
+            colour = part_look("unsharded")["facecolor"]
+            look = {"color": colour if computes else tint(colour, 0.2), "edgecolor": colour}
+            axes.bar(place, height, bottom=bottom, width=0.86, linewidth=0.8, **look)
+            if whole[unit] > LARGE:
+                shade = "white" if computes else INK
+                y = bottom + height / 2
+                axes.text(place, y, _block(unit), ha="center", va="center", color=shade)
+            bottom += height
+    most = {way: max(sum(w.values()) for _, w in of) / KB for way, of in moments_by_way.items()}
+    top = 1.16 * max(most.values())
+    axes.set(ylim=(0, top), xlim=(-0.6, len(heights) - 0.4), ylabel="kB of gathered weights")
+    middle = len(heights) / 2 - 0.5
+    axes.text(middle, max(heights) + 0.02 * top, f"{line} (the line)", ha="center", va="bottom")
+    forward = sum(event.startswith("forward") for event, _ in moments_by_way[boxes]) / 2
+    axes.text(forward, most[boxes] + 0.04 * top, f"{boxes} (boxes)", ha="center", va="bottom")
+    if _gathered_anew_at_the_turn(steps[boxes][0].timeline):
+        height = 0.56 * most[boxes]
+        axes.text(middle, height, "freed, then\ngathered\nagain", ha="center", va="bottom", size=9)
+    axes.yaxis.set_major_formatter("{x:,.0f}")
+    axes.grid(axis="y")
+    axes.tick_params(axis="x", length=0)
+    events = [event for event, _ in moments_by_way[line]]
+    axes.set_xticks(range(len(events)), [_block(event) or "root" for event in events], size=9)
+    for when in ("forward", "backward"):
+        places = [place for place, event in enumerate(events) if event.startswith(when)]
+        centre = (places[0] + places[-1]) / 2
+        look = {"ha": "center", "va": "top", "weight": "bold"}
+        axes.text(centre, -0.11, when, transform=axes.get_xaxis_transform(), **look)
+    axes.set_xlabel(" ")  # room for the two words
     words = (f"{way}: at most {size:.0f} kB of weights are gathered" for way, size in most.items())
     return figures.Picture(figure, "; ".join(words) + ".")
 
 
-def _short(unit: str, size: int) -> str:
-    """What stands in a unit's bar: its block's number; "all" if the whole model is one unit."""
-    block = unit.rpartition(".")[2]
-    if block.isdigit():
-        return str(int(block) + 1)
-    return "all" if size > LARGE else ""  # else too small to read
+def _gathered_anew_at_the_turn(timeline: list[Moment]) -> bool:
+    """Whether a block is there when forward ends, none when backward begins, and then it again."""
+    first = next(n for n, moment in enumerate(timeline) if moment.event.startswith("backward"))
+    outside = {
+        event: [any(map(_block, _whole(moment))) for moment in moments if moment.event == event]
+        for event, moments in (("forward", timeline[first - 3 : first]), ("backward", timeline))
+    }
+    freed = not any(map(_block, _whole(timeline[first])))
+    return freed and all(map(any, outside.values()))
+
+
+def _block(name: str) -> str:
+    """The block's number, from 1, in "blocks.0" or in "forward, block 1"; "" outside the blocks."""
+    if name.startswith("blocks."):
+        return str(int(name.rpartition(".")[2]) + 1)
+    return name.partition(", block ")[2]
 
 
 def whole_by_event(timeline: list[Moment]) -> list[tuple[str, dict[str, int]]]:

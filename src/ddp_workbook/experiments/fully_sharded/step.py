@@ -26,8 +26,11 @@ if TYPE_CHECKING:
 ROWS = 64
 KINDS = ("weights", "gradient", "optimizer state")
 NONE, SHARD, FULL = "none", "shard", "full"
-BOX, BAR, PITCH, GAP, LEFT = 0.44, 0.2, 0.27, 0.5, 1.75  # inches
-TOP, BOTTOM = 0.62, 0.12
+BOX, BAR, PITCH, GAP, LEFT = 0.8, 0.27, 0.35, 0.45, 2.1  # inches, of a frame
+TOP, BOTTOM = 0.78, 0.2
+LETTERS = {"all-gather": "G", "forward": "C", "backward": "C", "free": "F", "reduce-scatter": "R"}
+STRIPES = "striped: a gradient of this rank's own samples, not averaged yet"
+LEGEND = "G  all-gather      C  compute      F  free      R  reduce-scatter, and free"
 
 
 class Moment(NamedTuple):
@@ -153,18 +156,31 @@ class MomentRecorder:
 def strip(of_ranks: Sequence[Sequence[Moment]]) -> figures.Picture:
     """The whole step at once: a column a moment, a row a block, for each rank, weights alone."""
 
-    ranks, moments = len(of_ranks), len(of_ranks[0])
-    blocks = len(of_ranks[0][0].weights)
-    column, row, left, top = 0.31, 0.34, 1.62, 1.55  # inches
-    lane = blocks * row + 0.3
-    axes = figures.sheet(max(figures.WIDTH, left + moments * column + 0.65), top + ranks * lane)
-    for number, moment in enumerate(of_ranks[0]):
-        x = left + (number + 0.5) * column
-        axes.text(x, top - 0.1, moment.activity, rotation=60, ha="left", va="bottom", size=8)
-    for name, first, last in _phases(of_ranks[0]):
-        ends = left + first * column, left + (last + 1) * column - 0.05
-        axes.plot(ends, [top - 0.04] * 2, color=INK, linewidth=1.2)
-        axes.text(sum(ends) / 2, axes.get_ylim()[0] - 0.12, name, ha="center", va="center", size=9)
+    ranks, moments = len(of_ranks), of_ranks[0]
+    blocks = len(moments[0].weights)
+    column, row, left, top = 0.335, 0.38, 1.55, 1.0  # inches
+    lane = blocks * row + 0.28
+    bottom = top + ranks * lane - 0.2
+    axes = figures.sheet(max(figures.WIDTH, left + len(moments) * column + 0.2), bottom + 0.7)
+    for name, first, last in _phases(moments):
+        ends = left + first * column + 0.03, left + (last + 1) * column - 0.07
+        axes.plot(ends, [0.36] * 2, color=INK, linewidth=1.2)
+        axes.text(sum(ends) / 2, 0.2, name, ha="center", va="center", size=11, weight="bold")
+    for number, moment in enumerate(moments):
+        x = left + (number + 0.43) * column
+        letter = LETTERS.get(moment.activity.partition(",")[0], "")
+        for y in (top - 0.16, bottom + 0.13):  # to be read in the first row and in the last
+            axes.text(x, y, letter, ha="center", va="center", size=10)
+    for turn, (block, first, last) in enumerate(_turns(moments)):
+        ends = left + first * column - 0.025, left + (last + 1) * column - 0.025
+        if turn % 2 == 0:
+            band = figures.Rectangle((ends[0], 0.42), ends[1] - ends[0], bottom - 0.12)
+            band.set(facecolor=tint(INK, 0.08), linewidth=0, zorder=0)
+            axes.add_patch(band)
+        axes.text(sum(ends) / 2, 0.6, f"block {block + 1}", ha="center", va="center", size=10)
+    for number, words in ((0, "before"), (len(moments) - 1, "AdamW")):
+        x = left + (number + 0.43) * column
+        axes.text(x, 0.6, words, ha="center", va="center", size=9)
     for rank, of_rank in enumerate(of_ranks):
         base = top + rank * lane
         middle = base + blocks * row / 2
@@ -172,13 +188,31 @@ def strip(of_ranks: Sequence[Sequence[Moment]]) -> figures.Picture:
         for block in range(blocks):
             y = base + block * row
             name = f"block {block + 1}"
-            axes.text(left - 0.12, y + row / 2, name, ha="right", va="center", size=9)
+            axes.text(left - 0.1, y + row * 0.42, name, ha="right", va="center", size=10)
             for number, moment in enumerate(of_rank):
-                x, part = left + number * column, row * 0.8 / ranks
+                x, part = left + number * column, row * 0.84 / ranks
                 for owner in range(ranks):
                     filled = _has(moment.weights[block], owner, rank)
                     _box(axes, x, y + owner * part, column * 0.86, part * 0.92, owner, filled)
+    axes.text(left, bottom + 0.45, LEGEND, va="center", size=10)
     return figures.Picture(axes.figure, _in_words(of_ranks))
+
+
+def _turns(moments: Sequence[Moment]) -> list[tuple[int, int, int]]:
+    """Each run of moments about one block: the block, and the numbers of its first and last moment.
+
+    A block's forward and its backward are two runs, also where nothing lies between them.
+    """
+    turns: list[tuple[int, int, int]] = []
+    for number, moment in enumerate(moments):
+        if moment.block is None:
+            continue
+        begins = moment.activity.startswith("all-gather")
+        if begins or not turns:
+            turns.append((moment.block, number, number))
+        else:
+            turns[-1] = (moment.block, turns[-1][1], number)
+    return turns
 
 
 def _phases(moments: Sequence[Moment]) -> list[tuple[str, int, int]]:
@@ -223,30 +257,33 @@ def frame(of_ranks: Sequence[Sequence[Moment]], number: int) -> figures.Picture:
     title = f"{number + 1} of {len(of_ranks[0])}: {moments[0].activity}"
     axes.text(0.1, 0.2, title, weight="bold", va="center")
     for block in range(blocks):
-        centre = LEFT + block * (block_width + GAP) + block_width / 2
-        bold = "bold" if block == moments[0].block else "normal"
-        axes.text(centre, 0.48, f"block {block + 1}", ha="center", va="center", weight=bold)
+        left = LEFT + block * (block_width + GAP)
+        look = {"size": 10.5, "weight": "bold" if block == moments[0].block else "normal"}
+        axes.text(left + block_width / 2, 0.6, f"block {block + 1}", ha="center", **look)
     for rank, moment in enumerate(moments):
         top = TOP + rank * lane
         middle = top + len(KINDS) * PITCH / 2
         axes.text(0.1, middle, f"rank {rank}", color=rank_colour(rank), weight="bold", va="center")
         for row, kind in enumerate(KINDS):
             y = top + row * PITCH
-            axes.text(LEFT - 0.1, y + BAR / 2, kind, ha="right", va="center", size=8)
+            axes.text(LEFT - 0.1, y + BAR / 2, kind, ha="right", va="center", size=10)
             for block, part in enumerate(moment.parts_of(kind)):
                 local = rank if kind == "gradient" and part == FULL else None
                 for owner in range(ranks):
                     x = LEFT + block * (block_width + GAP) + owner * BOX
                     _box(axes, x, y, BOX * 0.94, BAR, owner, _has(part, owner, rank), local)
+    axes.text(LEFT, height - 0.2, STRIPES, va="center", size=9.5)
     words = [f"rank {rank} {_beyond_shards(moment)}" for rank, moment in enumerate(moments)]
     alt = f"Moment {number + 1}, {moments[0].activity}: {'; '.join(words)}."
-    return figures.Picture(axes.figure, alt, width=520)
+    return figures.Picture(axes.figure, alt)
 
 
 def slider(of_ranks: Sequence[Sequence[Moment]]) -> Stepper:
-    """The moments of backward, one picture each."""
-    frames = [frame(of_ranks, number) for number in range(10, 20)]
-    return figures.stepper(frames, name="moment", first=11)
+    """The moments of the step, one picture each; it opens with the first full gradient."""
+    moments = of_ranks[0]
+    frames = [frame(of_ranks, number) for number in range(len(moments))]
+    opens = next(n for n, m in enumerate(moments) if m.activity.startswith("backward"))
+    return figures.stepper(frames, name="moment", first=1, start=opens + 1)
 
 
 def _beyond_shards(moment: Moment) -> str:
@@ -277,7 +314,7 @@ def _box(
     """The box of `owner`'s shard; striped where it is what rank `local` has computed alone."""
     look = {"facecolor": rank_colour(owner), "edgecolor": INK}
     if not filled:
-        look = {"facecolor": "white", "edgecolor": tint(rank_colour(owner), 0.6)}
+        look = {"facecolor": "white", "edgecolor": tint(INK, 0.45)}
     elif local is not None:
         colour = rank_colour(local)
         look = {"facecolor": tint(colour), "edgecolor": colour, "hatch": "/////"}
