@@ -78,7 +78,7 @@ def test_small_buckets_hide_and_one_bucket_does_not():
     most = {
         "DDP, buckets of 1 MiB": 0.8,
         "DDP, float16 on the wire": 0.5,
-        "DDP, twice the rows": 0.8,
+        "DDP, twice the samples": 0.8,
     }
 
     def what_is_not_so() -> list[str]:
