@@ -3,7 +3,7 @@
 import pandas as pd
 
 from manyranks import figures
-from manyranks.figures.palette import part_look
+from manyranks.figures.palette import INK, part_look
 
 STEPS = 3
 PREPARE_MS, QUEUE_MS, GPU_MS = 3.0, 3.0, 8.0  # of a step
@@ -40,7 +40,13 @@ def timeline() -> "figures.Picture":
     ends = {panel: max(end for *_, end in found) for panel, found in panels.items()}
     about = (
         f"Computed for a step of which Python prepares {PREPARE_MS:g} ms and queues {QUEUE_MS:g}, "
-        f"and the GPU computes {GPU_MS:g}: {STEPS} steps end after {ends[KEPT]:g} ms, with .item() "
-        f"after {ends[ITEM]:g}"
+        f"and the GPU computes {GPU_MS:g}: {STEPS} steps end after {ends[KEPT]:g}, with .item() after "
+        f"{ends[ITEM]:g}"
     )
-    return figures.lanes(table, "ms", about, order=["Python", "GPU"], keys=keys)
+    picture = figures.lanes(table, "milliseconds", about, order=["Python", "GPU"], keys=keys)
+    for axes, panel in zip(picture.figure.axes, panels, strict=True):
+        axes.axvline(ends[panel], color=INK, linewidth=1)
+        axes.set_title(f"{panel}: {ends[panel]:g} ms", loc="left", size=10)
+    for part, words in (("loading", "prepares"), ("forward", "queues"), ("waiting", "waits")):
+        picture.alt = picture.alt.replace(f"{part} from", f"{words} from")
+    return picture
