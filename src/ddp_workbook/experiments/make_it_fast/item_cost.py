@@ -40,8 +40,8 @@ def timeline() -> "figures.Picture":
     ends = {panel: max(end for *_, end in found) for panel, found in panels.items()}
     about = (
         f"Computed for a step of which Python prepares {PREPARE_MS:g} ms and queues {QUEUE_MS:g}, "
-        f"and the GPU computes {GPU_MS:g}: {STEPS} steps end after {ends[KEPT]:g}, with .item() after "
-        f"{ends[ITEM]:g}"
+        f"and the GPU computes {GPU_MS:g}: {STEPS} steps end after {ends[KEPT]:g}, with "
+        f".item() after {ends[ITEM]:g}"
     )
     picture = figures.lanes(table, "milliseconds", about, order=["Python", "GPU"], keys=keys)
     for axes, panel in zip(picture.figure.axes, panels, strict=True):
