@@ -74,7 +74,7 @@ def run_program(program: str, folder: str = "") -> tuple[ProgramRun, ProgramRun]
     rank.
     """
     setup()
-    runs = []
+    runs: list[ProgramRun] = []
     for name in (CORRECT, program):
         torch.manual_seed(0)
         log, calls = TrainingLog(), list[dict]()
