@@ -9,3 +9,7 @@ edit('name.removeprefix("gloo:")', "name")
 # %% nobody missing is an empty list
 # told: All ranks have made all calls here
 edit("    return None", '    return [], "", 0')
+
+# %% the kind of a call is ignored, and so are the groups
+# told: one has made another call in the place of the right one
+edit("if one != name]", "if one is None]") + edit("in groups.items()", "in [*groups.items()][:1]")

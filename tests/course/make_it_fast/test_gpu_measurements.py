@@ -99,7 +99,7 @@ def statements() -> dict[tuple[str, str], list[str]]:
     kept = wide["activations"].set_index(["batch", "checkpointing"])
     runs = wide["real_run"].set_index(["checkpointing", "compiled"])
     copies = wide["copies"].query("mebibytes == 256").set_index(["host_memory", "non_blocking"])
-    longer = ways["times_as_long"]
+    longer, speed = ways["times_as_long"], copies["median_gb_per_s"]
     ms, peak = runs["median_ms"], runs["peak_bytes"]
     return {
         ("02_further_does_it_pay", "gpu-look"): [
@@ -114,6 +114,13 @@ def statements() -> dict[tuple[str, str], list[str]]:
             f"{fast[1024, 'bf16 autocast']:.1f} and {fast[2048, 'bf16 autocast']:.1f} times",
             f"{fast[1024, 'TF32']:.1f} and {fast[2048, 'TF32']:.1f}:",
             f"only {fast[2048, 'bf16 autocast'] / fast[2048, 'TF32'] - 1:.0%}".replace("%", " %"),
+        ],
+        ("10_make_it_fast", "precision-look"): [
+            f"TF32 alone is {fast[2048, 'TF32']:.1f} times as fast",
+            f"only {fast[2048, 'bf16 autocast'] / fast[2048, 'TF32'] - 1:.0%}".replace("%", " %"),
+        ],
+        ("10_make_it_fast", "copies-look"): [
+            f"{speed['pinned', False] / speed['pageable', False]:.1f} times as fast",
         ],
         ("04_further_loading_data", "pin-gpu-look"): [
             f"{copies['median_gb_per_s']['pinned', True]:.0f} GB a second",

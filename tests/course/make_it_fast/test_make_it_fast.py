@@ -13,11 +13,13 @@ from ddp_workbook import RankFailed, launch, record_collectives, text_table
 from ddp_workbook.chapters import make_it_fast, single_process
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsMLP, furthest
 from ddp_workbook.experiments.make_it_fast import (
+    item_cost,
     ladder,
     local_sgd,
     network_crossover,
     patterns,
     published,
+    quiet_machine,
     sharded,
     step_breakdown,
 )
@@ -78,7 +80,7 @@ def test_small_buckets_hide_and_one_bucket_does_not():
     most = {
         "DDP, buckets of 1 MiB": 0.8,
         "DDP, float16 on the wire": 0.5,
-        "DDP, twice the rows": 0.8,
+        "DDP, twice the samples": 0.8,
     }
 
     def what_is_not_so() -> list[str]:
@@ -94,6 +96,49 @@ def test_small_buckets_hide_and_one_bucket_does_not():
 def test_a_picture_goes_up_to_the_rung_that_was_asked_for(rungs):
     words = ladder.up_to(rungs, "buckets after backward").alt
     assert "one flat vector" in words and "DDP" not in words
+
+
+def test_a_machine_that_is_too_busy_is_noticed():
+    """The recorded run is possible; each sign of a busy machine alone is not."""
+    quiet = ladder.recorded_table()
+    assert not ladder.is_impossible(quiet)
+    shorter, faster, slower = quiet.copy(), quiet.copy(), quiet.copy()
+    shorter.loc["DDP, float16 on the wire", "compute"] /= 2  # than no communication
+    faster.loc[ladder.FLAT, "exposed"] = 0.5 * ladder.all_reduce_ms()
+    slower["exposed"] *= 2
+    assert [ladder.is_impossible(one) for one in (shorter, faster, slower)] == [True] * 3
+
+
+def test_the_titles_are_computed_and_a_recorded_run_says_so():
+    table = ladder.recorded_table()
+    first, buckets = (
+        ladder.up_to(table, ladder.AFTER_BACKWARD[-1]),
+        ladder.up_to(table, ladder.SMALL),
+    )
+    saved = table["exposed"][ladder.EACH] - table["exposed"][ladder.FLAT]
+    assert f"One call ends {saved:.0f} ms sooner than 18" in first.alt
+    assert f"{table['exposed'][ladder.SMALL]:.0f} ms in buckets of 1 MiB" in buckets.alt
+    assert "too busy to measure" in first.alt and "2 cores" in first.alt
+    del table.attrs["note"]
+    assert "too busy" not in ladder.rungs_plot(table).alt
+
+
+def test_impossible_steps_on_a_network_give_way_to_the_recorded_ones():
+    quiet = quiet_machine.recorded()["network"]
+    seconds = {name: [time / 1e3] for name, time in quiet["step"].items()}
+    shown = network_crossover.steps_plot([seconds, seconds], quiet["network"], quiet["rows"])
+    assert "too busy" not in shown.alt
+    busy = seconds | {network_crossover.DDP: [0.5 * seconds[network_crossover.DDP][0]]}
+    shown = network_crossover.steps_plot([busy, busy], quiet["network"], quiet["rows"])
+    assert "too busy" in shown.alt
+    assert f"DDP {quiet['step'][network_crossover.DDP]:.0f} ms" in shown.alt
+
+
+def test_an_item_in_each_step_makes_the_gpu_wait():
+    """By what Python needs to prepare a step, each time."""
+    ends = [max(end for *_, end in item_cost.events(waits)) for waits in (False, True)]
+    assert ends[1] - ends[0] == (item_cost.STEPS - 1) * item_cost.PREPARE_MS
+    assert f"end after {ends[0]:g}, with .item() after {ends[1]:g}" in item_cost.timeline().alt
 
 
 # When the network wins
@@ -257,6 +302,10 @@ def test_mfu_with_attention_is_what_was_published():
     for name, size, *shape, _, speed, stated in published.TRAININGS:
         found = 100 * published.flops_per_token(size, *shape) * speed / published.PEAK
         assert found == pytest.approx(stated, abs=2), name
+    shown = published.trainings()
+    apart = shown["MFU with attention, %"] - shown["published MFU, %"]
+    assert set(apart.abs()) == {1}  # "by a point"
+    assert shown["MFU by 6 P, %"].iloc[-1] == 26
     assert "torch.compile" in str(text_table(published.gains())._repr_html_())
 
 

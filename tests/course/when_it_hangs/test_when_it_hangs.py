@@ -1,5 +1,7 @@
 """Chapter 09: what its comparisons of the ranks notice, and what its programs show."""
 
+import json
+
 import pytest
 import torch
 import torch.distributed as dist
@@ -8,13 +10,19 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddp_workbook import RanksHung
 from ddp_workbook.chapters import when_it_hangs
-from ddp_workbook.experiments.when_it_hangs import late_rank, stacks_and_dumps, symptoms
+from ddp_workbook.experiments.when_it_hangs import (
+    assertion_costs,
+    late_rank,
+    stacks_and_dumps,
+    symptoms,
+)
 from ddp_workbook.experiments.when_it_hangs.faulty_programs import FAULTY_PROGRAMS
 from manyranks.launcher.calls import call_of
 from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
 from manyranks.testing import on_ranks
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
+from tools.set_up import ROOT
 
 HANGS = "BCDEFG"
 
@@ -112,13 +120,71 @@ def test_each_program_is_as_the_page_says(program):
     )
 
 
-def test_the_error_of_a_hang_comes_from_those_that_waited():
-    found = on_ranks(4)(stacks_and_dumps.stack_and_error)
-    assert [bool(error) for _, error in found] == [True, True, False, True]
+def test_the_picture_of_a_hang_has_a_lane_and_a_line_for_each_rank():
+    """Program B: three ranks stand in one line, rank 0 in another."""
+    hung = symptoms.run_or_hang("B")
+    assert len(hung.last_call_s) == 4 and min(hung.last_call_s) > 0
+    view = symptoms.symptoms_view(hung)
+    assert "rank 0 waits in all_reduce" in view.picture.alt
+    assert view.picture.alt.count("waits in forward") == 3
+    bold = [text.get_text() for text in view.picture.axes.texts if text.get_weight() == "bold"]
+    assert len(bold) == 1 and bold[0].startswith("waits in all_reduce")
+    assert "Call " in view._repr_html_() and "src/" not in repr(view)
+
+
+@pytest.fixture(scope="module")
+def hang():
+    """Of the program in `absent_rank.py`."""
+    return stacks_and_dumps.Hang(on_ranks(4)(stacks_and_dumps.stack_and_error))
+
+
+def test_the_error_of_a_hang_comes_from_those_that_waited(hang):
+    errors = [error for _, error in hang.of_ranks]
+    assert [bool(error) for error in errors] == [True, True, False, True]
     # who gives up first closes its connections, which the next one notices
-    assert any("Timed out waiting 1000ms" in error for _, error in found)
-    places = [frame for frame, _ in found]
-    assert places[0] == places[1] == places[3] != places[2]
+    assert any("Timed out waiting 1000ms" in error for error in errors)
+
+
+def test_the_stacks_name_the_lines_that_the_page_names(hang):
+    """Innermost first; three are the same, and lead through the program's own lines."""
+    stacks = [stack for stack, _ in hang.of_ranks]
+    assert stacks[0] == stacks[1] == stacks[3] != stacks[2]
+    inside, *_, average, step = stacks[0].splitlines()
+    assert inside.endswith("in all_reduce") and step.endswith("in step")
+    evaluate = stacks[2].splitlines()[0]
+    text = page_text("stacks-of-two-look")
+    for frame in (average, evaluate):
+        line = frame.split(", ")[1].split(" in ")[0]
+        assert f"{line} " in text or f"{line}," in text
+    assert "/" not in average
+
+
+def page_text(cell: str) -> str:
+    """The text of a cell of page 09."""
+    page = json.loads((ROOT / "notebooks" / "09_when_it_hangs.ipynb").read_text())
+    (text,) = ["".join(one["source"]) for one in page["cells"] if one["id"] == cell]
+    return text
+
+
+def test_a_comparison_of_the_ranks_sends_as_little_for_a_large_model():
+    sent = [on_ranks(2)(assertion_costs.assertion_costs, width)[0][1] for width in (64, 256)]
+    assert sent == [8, 8]
+
+
+def test_the_only_losses_that_give_a_silent_program_away_are_those_of_i():
+    """The page says so: its ranks log the same ones."""
+    alike = []
+    for program in "HIJKL":
+        runs = symptoms.run_or_hang(program)
+        if len({tuple(faulty.log.losses) for _, faulty in runs}) == 1:
+            alike.append(program)
+    assert alike == ["I"]
+
+
+def test_threads_are_links_and_backticks_are_code():
+    html = symptoms.programs_table()._repr_html_()
+    assert html.count('<a href="https://github.com/') == 8
+    assert "<code>if rank == 0</code>" in html and "`" not in html
 
 
 def test_the_recorder_shows_the_call_that_a_rank_never_made():

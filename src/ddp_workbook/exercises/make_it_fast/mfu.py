@@ -1,8 +1,8 @@
-"""What is the MFU of a training: which share of their peak do its GPUs reach?
+"""What is the MFU of a training run: which share of their peak do its GPUs reach?
 
 The model has `parameters` parameters. Each token needs 6 operations for each of them: 2 in forward,
-4 in backward. Attention needs 12 · `layers` · `width` · `length` more, where `length` is the number
-of tokens in a row. Parts of the forward pass are computed a second time in backward to save memory;
+4 in backward. Attention needs 12 · `layers` · `width` · `length` more, where `length` is the
+sequence length. Parts of the forward pass are computed a second time in backward to save memory;
 the model does not need that, so it does not count.
 
 All `gpus` GPUs together train on `tokens_per_second` tokens a second. One GPU's peak is `peak`
@@ -81,13 +81,16 @@ CHECK = SingleProcessCheck(
         ),
     ],
     mistakes={
-        "This is right without attention. How much does it add for each layer?": edit(
+        "Attention's operations are missing. How many does it add for each layer?": edit(
             OPERATIONS, "6 * parameters"
+        ),
+        "Attention is missing, and the tokens of all GPUs are divided by the peak of one.": (
+            edit(OPERATIONS, "6 * parameters") + edit(TOTAL_PEAK, "peak")
         ),
         "The attention of one layer is in this. How many are there?": edit(
             "layers * width", "width"
         ),
-        "Is every token compared with the others in its row?": edit("width * length", "width"),
+        "Is every token compared with the others in its sequence?": edit("width * length", "width"),
         "Attention's operations are for one token here. Is length in them once?": edit(
             "width * length", "width * length**2"
         ),
@@ -120,5 +123,5 @@ CHECK = SingleProcessCheck(
             return gpus * peak / (per_token * tokens_per_second)
         """),
     },
-    on_pass="the share of four trainings, on 1 to 64 GPUs",
+    on_pass="the share of four training runs, on 1 to 64 GPUs",
 )

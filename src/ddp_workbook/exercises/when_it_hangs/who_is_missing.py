@@ -138,6 +138,13 @@ def part(obs: Observation, number: int) -> Any:
     return [*value] if isinstance(value, list | tuple) else value
 
 
+def same_number_of_calls(job: str) -> bool:
+    """Whether the ranks of each group have made the same number of calls in it."""
+    dumps, groups = make_args(job)
+    counts = [Counter(e["process_group"][0] for e in entries) for entries in dumps]
+    return all(len({counts[rank][g] for rank in ranks}) == 1 for g, ranks in groups.items())
+
+
 def expected(number: int) -> Any:
     """The right one of these."""
     return lambda job: ANSWERS[job] and ANSWERS[job][number]
@@ -154,6 +161,10 @@ WHO = Comparison(
     select=lambda obs: part(obs, 0),
     expected=expected(0),
     mistakes={
+        "No rank has made fewer calls here, but one has made another call in the place of the "
+        "right one. Which of your lines compares the names in a row?": Pattern(
+            lambda obs: obs.value is None and obs.expected and same_number_of_calls(obs.case)
+        ),
         "None came back, and ranks wait. Does your loop reach the last call of the rank that has "
         "made most?": Pattern(lambda obs: obs.value is None),
         "All ranks have made all calls here. What do you return then?": Pattern(
@@ -198,9 +209,10 @@ CHECK = SingleProcessCheck(
         "One rank's call is taken as the right one. Which call have most ranks made?": edit(
             "Counter(filter(None, names)).most_common(1)[0][0]", "next(filter(None, names))"
         ),
-        "A rank with another call in this row has not made the right one, either.": edit(
-            MISSING, "if one is None]"
-        ),
+        "A rank with another call in this row has not made the right one, either.": [
+            edit(MISSING, "if one is None]"),
+            edit(MISSING, "if one is None]") + edit(WAITS_ELSEWHERE, "if False:"),
+        ],
         "One of these ranks waits in its other group, so it cannot come. In which group is nobody "
         "excused?": edit(WAITS_ELSEWHERE, "if False:"),
         "The ranks that wait elsewhere are left out, but the call is still the one that they could "

@@ -1,9 +1,9 @@
-"""What others have published: how much of their GPUs they use, and what one change has brought."""
+"""What others have published: how much of their GPUs they use, and what one change made of it."""
 
 import pandas as pd
 
 PEAK = 989e12  # bf16 operations a second, an H100 SXM without sparsity (NVIDIA's data sheet)
-# Model, parameters, layers, width, tokens in a row, GPUs, tokens/s of each, MFU in percent.
+# Model, parameters, layers, width, sequence length, GPUs, tokens/s of each, MFU in percent.
 TRAININGS = [
     ("MPT 1B", 1.3e9, 24, 2048, 2048, 8, 45_455, 41.8),
     ("MPT 7B", 6.7e9, 32, 4096, 2048, 8, 10_643, 46.4),
@@ -30,20 +30,23 @@ def trainings() -> pd.DataFrame:
     rows = [
         {
             "model": name,
-            "parameters": f"{size / 1e9:g}e9",
-            "layers, width, tokens": ", ".join(map(str, shape)),
-            "H100": gpus,
-            "tokens/s of each": f"{speed:,}",
-            "6 P alone": f"{6 * size * speed / PEAK:.0%}",
-            "with attention": f"{flops_per_token(size, *shape) * speed / PEAK:.0%}",
-            "published": f"{mfu:.0f}%",
+            "parameters, billion": size / 1e9,
+            "layers": layers,
+            "width": width,
+            "sequence length": length,
+            "tokens/s a GPU": speed,
+            "MFU by 6 P, %": round(100 * 6 * size * speed / PEAK),
+            "MFU with attention, %": round(
+                100 * flops_per_token(size, layers, width, length) * speed / PEAK
+            ),
+            "published MFU, %": round(mfu),
         }
-        for name, size, *shape, gpus, speed, mfu in TRAININGS
+        for name, size, layers, width, length, _, speed, mfu in TRAININGS
     ]
     return pd.DataFrame(rows)
 
 
 def gains() -> pd.DataFrame:
-    """What one change has brought, by its source; none of it was measured here."""
+    """What one change made of it, by its source; none of it was measured here."""
     columns = ["change", "on", "before", "after", "published by"]
     return pd.DataFrame(GAINS, columns=columns)

@@ -13,18 +13,25 @@ from torch import nn
 import ddp_workbook
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.when_it_hangs import assert_own_rows, assert_same_on_all_ranks
+from manyranks.recording.dispatch_mode import Recorder
 
 WIDTHS, REPEATS = (64, 1024, 2048), 5
 
 
-def assertion_times(width: int) -> tuple[int, float, float]:
-    """Parameters of a model, and the seconds of the two comparisons: the fastest of some."""
+def assertion_costs(width: int) -> tuple[int, int, float, float]:
+    """Parameters of a model, bytes that a comparison of them sends, and seconds of two comparisons.
+
+    The fastest of some.
+    """
     device = setup()
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(width, width), nn.Linear(width, width)).to(device)
     batch = torch.randn(32, width, device=device) + dist.get_rank()
     seconds = [fastest(assert_same_on_all_ranks, model), fastest(assert_own_rows, batch)]
-    return sum(p.numel() for p in model.parameters()), *seconds
+    calls = list[dict]()
+    with Recorder(calls):
+        assert_same_on_all_ranks(model)
+    return sum(p.numel() for p in model.parameters()), sum(c["bytes"] for c in calls), *seconds
 
 
 def fastest(call: Callable, argument: object) -> float:
@@ -42,7 +49,12 @@ def costs() -> ddp_workbook.TextTable:
     """A row for each size of a model, on two ranks."""
     rows = []
     for width in WIDTHS:
-        parameters, weights, rows_of_batch = ddp_workbook.launch(assertion_times, width, ranks=2)[0]
-        rows.append((f"{parameters:,}", f"{1e3 * weights:.2f}", f"{1e3 * rows_of_batch:.2f}"))
-    columns = ["parameters", "assert_same_on_all_ranks, ms", "assert_own_rows, ms"]
+        *counts, weights, samples = ddp_workbook.launch(assertion_costs, width, ranks=2)[0]
+        rows.append((*counts, 1e3 * weights, 1e3 * samples))
+    columns = [
+        "parameters",
+        "bytes a rank sends to compare them",
+        "assert_same_on_all_ranks, ms",
+        "assert_own_rows, ms",
+    ]
     return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))

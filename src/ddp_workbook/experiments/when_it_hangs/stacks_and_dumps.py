@@ -6,6 +6,7 @@ import contextlib
 import faulthandler
 import json
 import pickle
+import re
 import subprocess
 import sys
 import tempfile
@@ -13,51 +14,67 @@ import threading
 import time
 from datetime import timedelta
 from pathlib import Path
+from typing import NamedTuple
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 
 import ddp_workbook
+from ddp_workbook.experiments.when_it_hangs import absent_rank
+from ddp_workbook.page.display import PlainText
 
 DUMPS = Path(__file__).parents[4] / "data" / "when_it_hangs" / "dumps.json"
-GLOO_TIMEOUT_S, DUMP_AFTER_S, ABSENT_S = (
-    1.0,
-    0.5,
-    1.5,
-)  # seconds: gloo's limit, when stacks are written, the absence
+# In seconds: gloo's limit, when the stacks are written, and how long rank 2 stays away.
+GLOO_TIMEOUT_S, DUMP_AFTER_S, ABSENT_S = 1.0, 0.5, 1.5
+PREFIX = "comm_lib_trace_rank_"  # of the files that NCCL's watchdog writes (torch 2.13)
+
+
+class Hang(NamedTuple):
+    """What four ranks left of a hang: the stack of each, and the error that it got ("" if none)."""
+
+    of_ranks: list[tuple[str, str]]
+
+    def errors(self) -> ddp_workbook.TextTable:
+        """What gloo said on each rank when its time was up."""
+        rows = [(rank, error or "none") for rank, (_, error) in enumerate(self.of_ranks)]
+        columns = ["rank", f"its error, after gloo's limit of {GLOO_TIMEOUT_S:g} s"]
+        return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))
+
+    def stacks(self, *ranks: int) -> PlainText:
+        """What faulthandler wrote on these ranks, from PyTorch's innermost frame to the program."""
+        return PlainText("\n\n".join(f"rank {rank}\n{self.of_ranks[rank][0]}" for rank in ranks))
+
+
+def observe_hang() -> Hang:
+    """Run `absent_rank` on four ranks until gloo gives up."""
+    return Hang(ddp_workbook.launch(stack_and_error, ranks=4))
 
 
 def stack_and_error() -> tuple[str, str]:
-    """Rank 2 does not come to an all_reduce: this rank's stack meanwhile, and the error it gets."""
+    """A worker: this rank's stack while rank 2 stays away, and the error that ends the wait."""
     dist.init_process_group("gloo", timeout=timedelta(seconds=GLOO_TIMEOUT_S))
     error = ""
     with tempfile.TemporaryFile("w+") as file:
         faulthandler.dump_traceback_later(DUMP_AFTER_S, file=file)
-        if dist.get_rank() == 2:
-            time.sleep(ABSENT_S)
-        else:
-            with contextlib.suppress(RuntimeError):
-                try:
-                    dist.all_reduce(torch.ones(1))
-                except RuntimeError as failure:
-                    error = str(failure)
-                    raise
+        try:
+            absent_rank.step(ABSENT_S)
+        except RuntimeError as failure:
+            error = str(failure).rpartition("] ")[2]  # without the place in gloo's sources
         faulthandler.cancel_dump_traceback_later()
         file.seek(0)
-        frames = [line.strip() for line in file if __file__ in line or "time.sleep" in line]
-    return frames[0].rpartition("/")[2] if frames else "", error
+        return program_stack(file.read()), error
 
 
-def stacks_and_errors() -> ddp_workbook.TextTable:
-    """Where each of four ranks stands while it hangs, and what gloo says when its time is up."""
-    results = ddp_workbook.launch(stack_and_error, ranks=4)
-    rows = [
-        (rank, frame.replace('"', ""), error.partition(" ")[2] or "none")
-        for rank, (frame, error) in enumerate(results)
-    ]
-    columns = ["rank", "where faulthandler finds it", "the error, after the limit of 1 s"]
-    return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))
+def program_stack(dump: str) -> str:
+    """The frames that lead into `absent_rank`, innermost first, with short paths."""
+    (thread,) = (part for part in dump.split("\n\n") if absent_rank.__file__ in part)
+    frames = [line for line in thread.splitlines() if line.startswith("  File ")]
+    own = [number for number, line in enumerate(frames) if absent_rank.__file__ in line]
+    return "\n".join(
+        re.sub(r'"[^"]*?(?:site-packages/|(?=[^/"]*"))', '"', line)
+        for line in frames[: own[-1] + 1]
+    )
 
 
 def dumps(job: str) -> list[list[dict]]:
@@ -98,7 +115,7 @@ def write_dump(folder: str, fix_group_name: bool) -> None:
     if fix_group_name:  # gloo files the world under the name "", its calls under "0"
         world = str([*range(dist.get_world_size())])
         dump["pg_config"] = {"0": {"name": "0", "desc": "default_pg", "ranks": world}}
-    Path(folder, f"rank_{dist.get_rank()}").write_bytes(pickle.dumps(dump))
+    Path(folder, f"{PREFIX}{dist.get_rank()}").write_bytes(pickle.dumps(dump))
 
 
 def fr_trace_report(fix_group_name: bool = True) -> str:
@@ -107,7 +124,7 @@ def fr_trace_report(fix_group_name: bool = True) -> str:
         ddp_workbook.launch(dump_while_hanging, folder, fix_group_name, ranks=4)
         command = [sys.executable, "-m", "torch.distributed.flight_recorder.fr_trace"]
         run = subprocess.run(
-            [*command, folder, "-p", "rank_"], capture_output=True, text=True, timeout=60
+            [*command, folder, "-p", PREFIX], capture_output=True, text=True, timeout=60
         )
     if run.returncode:
         return run.stderr.strip().splitlines()[-1]

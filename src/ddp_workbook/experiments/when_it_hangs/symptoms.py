@@ -5,7 +5,14 @@ Who hangs says where; who does not is examined by five signals.
 
 from __future__ import annotations
 
+import html
+import linecache
+import re
+import tempfile
+import time
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pandas as pd
@@ -23,13 +30,21 @@ from ddp_workbook.experiments.when_it_hangs.faulty_programs import (
     batches,
 )
 from manyranks import figures
+from manyranks.diagnostics.evidence import State
+from manyranks.figures.palette import tint
+from manyranks.launcher.calls import call_of
+from manyranks.launcher.hang_detection import HangLimits
+from manyranks.launcher.launch import run_ranks
+from manyranks.rank_colours import rank_colour
 from manyranks.recording.dispatch_mode import Recorder
 
 if TYPE_CHECKING:
     from manyranks.script_doctor.diagnosis import DoctorReport
 
 CORRECT = "A"
+RANKS, TIMEOUT_S = 4, 60.0
 CLOSE = 1e-4  # two mean losses
+THREAD = "thread on GitHub"
 
 
 class ProgramRun(NamedTuple):
@@ -39,13 +54,32 @@ class ProgramRun(NamedTuple):
     calls: int
 
 
-def run_program(program: str) -> tuple[ProgramRun, ProgramRun]:
-    """Run the correct program, then the chosen one; all from one seed."""
+class CallTimes(list):
+    """The calls of a rank; a file keeps the time of the last one, for those whom a hang leaves."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path, self.start = path, time.monotonic()
+
+    def __iadd__(self, calls: list) -> CallTimes:  # type: ignore[override, misc]
+        self.path.write_text(str(time.monotonic() - self.start))
+        self.extend(calls)
+        return self
+
+
+def run_program(program: str, folder: str = "") -> tuple[ProgramRun, ProgramRun]:
+    """A worker: the correct program, then the chosen one; all from one seed.
+
+    With a `folder`, it holds the seconds from the chosen program's start to the last call of each
+    rank.
+    """
     setup()
-    runs = []
+    runs: list[ProgramRun] = []
     for name in (CORRECT, program):
         torch.manual_seed(0)
         log, calls = TrainingLog(), list[dict]()
+        if folder and len(runs) == 1:
+            calls = CallTimes(Path(folder, str(dist.get_rank())))
         with Recorder(calls):
             FAULTY_PROGRAMS[name].program(log)
         runs.append(ProgramRun(log, len(calls)))
@@ -53,14 +87,97 @@ def run_program(program: str) -> tuple[ProgramRun, ProgramRun]:
     return runs[0], runs[1]
 
 
+class HungProgram(NamedTuple):
+    """What `launch` said of a hang, and for each rank the seconds to its last call."""
+
+    failure: ddp_workbook.RanksHung
+    last_call_s: list[float]
+
+
+def run_or_hang(program: str) -> list[tuple[ProgramRun, ProgramRun]] | HungProgram:
+    """What each rank noted, or where the ranks stand."""
+    with tempfile.TemporaryDirectory() as folder:
+        call = call_of(run_program, (program, folder), {}, RANKS)
+        try:
+            return run_ranks(call, RANKS, quiet=True, hang_limits=HangLimits(patience=TIMEOUT_S))
+        except ddp_workbook.RanksHung as failure:
+            files = [Path(folder, str(rank)) for rank in range(RANKS)]
+            last = [float(file.read_text()) if file.exists() else 0.0 for file in files]
+            return HungProgram(failure, last)
+
+
 def play_symptoms() -> ddp_workbook.Play:
-    """A control for the program; a hang is shown as `launch` reports it."""
+    """A control for the program; it opens on B, which hangs."""
     return ddp_workbook.play(
-        run_program,
-        symptoms_table,
-        ranks=4,
-        stills=[{"program": program} for program in "BCGHJ"],
-        program=ddp_workbook.choice("program", tuple(FAULTY_PROGRAMS)),
+        run_or_hang,
+        symptoms_view,
+        ranks=None,
+        stills=[{"program": program} for program in "ACGHJ"],
+        program=ddp_workbook.choice("program", tuple(FAULTY_PROGRAMS), "B"),
+    )
+
+
+def symptoms_view(
+    outcome: list[tuple[ProgramRun, ProgramRun]] | HungProgram, **_: object
+) -> ddp_workbook.TextTable | HangView:
+    """A picture of a hang, or a table of what the five signals say."""
+    if isinstance(outcome, HungProgram):
+        return HangView(hang_plot(outcome), [str(one) for one in outcome.failure.mismatches])
+    return symptoms_table(outcome)
+
+
+class HangView(NamedTuple):
+    """The picture of a hang, and below it the calls that differ."""
+
+    picture: figures.Picture
+    sentences: list[str]
+
+    def _repr_html_(self) -> str:
+        lines = "".join(f"<p>{html.escape(short(line))}</p>" for line in self.sentences)
+        return self.picture._repr_html_() + lines
+
+    def __repr__(self) -> str:
+        return "\n".join([repr(self.picture), *map(short, self.sentences)])
+
+
+def short(sentence: str) -> str:
+    """Without the folders of a path: the page has one file only."""
+    return re.sub(r"[\w/.-]*/(\w+\.py)", r"\1", sentence)
+
+
+@figures.house_style
+def hang_plot(hang: HungProgram) -> figures.Picture:
+    """A lane a rank: it trains, then waits to the end of the page; in words, in which line."""
+    positions = hang.failure.positions
+    usual = Counter((one.line, one.call) for one in positions).most_common(1)[0][0]
+    end = 3.5 * max(hang.last_call_s)
+    figure = figures.Figure((figures.WIDTH, 3.6), layout="constrained")
+    axes = figure.subplots()
+    words = []
+    for rank, (position, last) in enumerate(zip(positions, hang.last_call_s, strict=True)):
+        colour = rank_colour(rank)
+        axes.barh(rank, last, 0.62, color=colour)
+        waits = position.state is State.WAITING
+        axes.barh(rank, 2 * end, 0.62, left=last, color=tint(colour, 0.3 if waits else 0.8))
+        line = linecache.getline(position.file, position.line).strip()
+        place = f"{position.state.value} {position.call}".strip()
+        other = (position.line, position.call) != usual
+        axes.text(
+            last + end / 80,
+            rank,
+            f"{place}, line {position.line}\n{line}",
+            va="center",
+            size=10,
+            weight="bold" if other else "normal",
+        )
+        words.append(f"rank {rank} {place}, line {position.line}: {line}")
+    figures.label_rows(axes, [f"rank {rank}" for rank in range(len(positions))])
+    axes.set_xlim(0, end)
+    axes.set_xticks([0, max(hang.last_call_s)], ["0", f"{1e3 * max(hang.last_call_s):.0f} ms"])
+    axes.set_xlabel("time; where a bar is pale, the rank waits, and no end is in sight")
+    axes.set_title("Where each rank stands, in faulty_programs.py")
+    return figures.Picture(
+        figure, f"A lane for each rank, which runs and then stands. {'; '.join(words)}."
     )
 
 
@@ -82,7 +199,7 @@ def symptoms_table(
             )
         ]
         answers += [
-            ("Rows of its own on each rank?", yes_or_no(distinct(logs, "rows", len(logs)))),
+            ("Samples of its own on each rank?", yes_or_no(distinct(logs, "rows", len(logs)))),
             ("The same gradients on all ranks?", yes_or_no(distinct(logs, "gradients", 1))),
             ("The same weights on all ranks?", yes_or_no(distinct(logs, "weights", 1))),
             ("The losses of one process?", yes_or_no(losses)),
@@ -113,16 +230,24 @@ def yes_or_no(of_steps: list[bool]) -> str:
 def programs_table() -> ddp_workbook.TextTable:
     """What is wrong with each program, and where people asked about it."""
     rows = [
-        (
-            name,
-            entry.program.__name__,
-            entry.wrong,
-            entry.source.removeprefix("https://github.com/"),
-        )
+        (name, entry.program.__name__, entry.wrong, entry.source)
         for name, entry in FAULTY_PROGRAMS.items()
     ]
-    columns = ["program", "name", "what was wrong", "thread on GitHub"]
-    return ddp_workbook.text_table(pd.DataFrame(rows, columns=columns))
+    frame = pd.DataFrame(rows, columns=["program", "name", "what was wrong", THREAD])
+    table = ddp_workbook.text_table(frame)
+    return table.format(link, subset=[THREAD]).format(code, subset=["name", "what was wrong"])
+
+
+def link(address: str) -> str:
+    """The thread as a link on a page, "" if none is known."""
+    name = address.removeprefix("https://github.com/").replace("/issues/", " #")
+    return f'<a href="{address}">{name}</a>' if address else ""
+
+
+def code(words: str) -> str:
+    """Words for a page, with what stands in backticks or is a name as code."""
+    marked = re.sub(r"`([^`]+)`", r"<code>\1</code>", html.escape(words))
+    return re.sub(r"^(\w+_\w+)$", r"<code>\1</code>", marked)
 
 
 # Seen by the doctor
