@@ -187,7 +187,7 @@ def test_what_it_measures_is_the_answer_of_its_questions(page_run):
     asked = questions.of_page(page_run.stem)
     assert len(shown) == len(asked)
     right = [one for one in asked.values() if one.right is not None]
-    answers = [f"{NO_GUESS} {one.words(one.right)}. {one.because}" for one in right]
+    answers = [f"{NO_GUESS} {one.words(one.right)}. {one.because}".rstrip() for one in right]
     assert [answer for answer in answers if answer not in shown] == []
 
 

@@ -63,3 +63,83 @@ def test_each_rank_brings_what_its_slider_says():
         (OTHER_CALL, "rank 3  waits in barrier", "rank 3 waits in barrier."),
         (DIES, "Rank 3 (of 4) was ended by SIGKILL", "rank 2 was stopped; rank 3 is killed."),
         (SHAPE, "different shapes or dtypes", "rank 3 waits in all_reduce."),
+    ],
+)
+def test_each_way_of_rank_3_has_its_report_and_its_picture(how, words, stood):
+    play = play_sum()
+    play.controls["rank_3"].value = how
+    play.wait()
+    assert words in play.report.value and words not in play.display.value
+    assert stood in play.display.value and stood in play.answer.words
+    play.controls["rank_3"].value = JOINS
+    play.wait()
+    assert play.report.value == "" and "Afterwards the ranks have 10" in play.answer.words
+
+
+def test_ranks_that_stand_in_one_call_share_a_box():
+    places = [Position(rank, State.WAITING, call="all_reduce") for rank in range(3)]
+    places.append(Position(3, State.WAITING, call="barrier"))
+    error = RanksHung("", positions=places)
+    picture = stuck_plot(error, ranks=4, rank_3=OTHER_CALL, x_0=1, x_1=2, x_2=3, x_3=4)
+    assert words_in(picture).count("waits in all_reduce") == 1
+    assert words_in(picture).count("waits in barrier") == 1
+    assert "rank 2 waits in all_reduce; rank 3 waits in barrier" in picture.alt
+
+
+def test_a_slider_is_as_high_as_its_lane():
+    play = play_sum()
+    play._repr_mimebundle_()
+    *sliders, _ = play.controls.values()
+    assert [one.layout.height for one in sliders] == [f"{sum_player.LANE * 96:.0f}px"] * 4
+
+
+PRETEND = """import os, sys
+os.environ["PYTHONPATH"] = {root!r}  # for the fork server
+sys.path.insert(0, {root!r})
+from ddp_workbook import launch
+from manyranks.launcher import fork_server
+fork_server.preload("tests.workers.visible_gpu")
+from tests.workers import visible_gpu
+launch(visible_gpu.without_a_backend, ranks=2)"""
+
+
+@pytest.mark.push("pages in a kernel")
+def test_it_runs_where_torch_would_choose_the_backend_of_gpus(tmp_path):
+    """`init_process_group()` without a backend is simulated as on a node with a GPU a rank."""
+    path = book.copy_layout(tmp_path) / "00_start_here.ipynb"
+    book.begin_with(path, PRETEND.format(root=str(ROOT)))
+    page = book.execute(path)
+    refused = ["No backend type associated with device type cpu"] * 2
+    assert ast.literal_eval(page.cells[0].outputs[0].data["text/plain"]) == refused
+    assert book.errors(page) == []
+
+
+def test_a_rank_that_sees_a_gpu_is_told_why_its_tensor_is_refused():
+    words = advice.for_error("RuntimeError", "No backend type associated with device type cpu")
+    assert 'init_process_group("cpu:gloo,cuda:nccl")' in words
+
+
+def code_that_readers_run() -> list[tuple[str, str]]:
+    """(place, code) of cells and of the package's files; magics are left out."""
+    files = [(str(p.relative_to(ROOT)), p.read_text()) for p in ROOT.glob("src/**/*.py")]
+    cells = [
+        (f"{page.name}, {cell.id}", python_of(cell.source))
+        for page in book.NOTEBOOKS
+        for cell in nbformat.read(page, 4).cells
+        if cell.cell_type == "code"
+    ]
+    return files + cells
+
+
+@pytest.mark.push("pages in a kernel")
+def test_nothing_leaves_the_choice_of_the_backend_to_torch():
+    """With a GPU visible torch takes the GPU's alone, which refuses tensors on the CPU."""
+    calls = [
+        (place, call)
+        for place, code in code_that_readers_run()
+        for call in ast.walk(ast.parse(code))
+        if isinstance(call, ast.Call) and ast.unparse(call.func).endswith("init_process_group")
+    ]
+    assert len(calls) > 10
+    chosen = [c for _, c in calls if c.args or any(k.arg in ("backend", None) for k in c.keywords)]
+    assert [place for place, call in calls if call not in chosen] == []
