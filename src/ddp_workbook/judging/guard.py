@@ -22,9 +22,9 @@ from manyranks.launcher import serialization
 WHOLE_CELL = "your cell, from top to bottom"
 LOOK_AT_STATE = {
     "the seed": "A seed set here also changes later random numbers: dropout, shuffling, other "
-    "people's code. Do you need random numbers at all? If so, take them from a torch.Generator.",
+    "people's code. Take random numbers from a torch.Generator of your own.",
     "the state": "Was a seed set, or a number drawn? Both change later random numbers in the whole "
-    "process. Do you need random numbers at all?",
+    "process. A random.Random or torch.Generator of your own belongs to you.",
     "the process group": "The code that made the group also ends it.",
     "torch.distributed.": "Which line replaces it? All code of the process would now call the "
     "replacement.",

@@ -22,7 +22,7 @@ def slider(label: str, options: Iterable, value: Any = None) -> ipywidgets.Selec
     """A slider over these values, such as range(1, 9) or (0.1, 1, 10); starts at `value`, or first.
 
     The arrow keys move it. A value counts when the handle is let go. The label ends with the unit:
-    "bucket limit, MB". Raises ControlRefused for no options, or a value that is none of them.
+    "tensor, KiB". Raises ControlRefused for no options, or a value that is none of them.
     """
     widget = ipywidgets.SelectionSlider(
         continuous_update=False, layout=SLIDER, **_widget_options(label, options, value)

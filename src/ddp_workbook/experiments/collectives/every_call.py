@@ -21,7 +21,6 @@ ROOT = 0
 # torch 2.13 has new names for two calls, and warns of the old ones
 all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
-GLOO_EXCHANGES_LISTS = torch.__version__ >= "2.13"
 
 
 # One rank gives
@@ -90,13 +89,15 @@ def all_to_all(mine: Tensor) -> tuple[Buffers, Buffers]:
     """Every rank sends a different piece to each rank."""
     pieces = list(mine.chunk(len(mine)))
     outputs = [torch.empty_like(piece) for piece in pieces]
-    if GLOO_EXCHANGES_LISTS:
-        dist.all_to_all(outputs, pieces)
-    else:
-        received = torch.empty_like(mine)
-        dist.all_to_all_single(received, mine)
-        outputs = list(received.chunk(len(mine)))
+    dist.all_to_all(outputs, pieces)
     return pieces, outputs
+
+
+def all_to_all_before_torch_2_13(mine: Tensor) -> tuple[Buffers, Buffers]:
+    """The same on gloo, which exchanged single tensors only."""
+    received = torch.empty_like(mine)
+    dist.all_to_all_single(received, mine)
+    return list(mine.chunk(len(mine))), list(received.chunk(len(mine)))
 
 
 def barrier(mine: Tensor) -> tuple[Buffers, Buffers]:
@@ -119,6 +120,8 @@ COLLECTIVES: dict[str, Callable[[Tensor], tuple[Buffers, Buffers]]] = {
         barrier,
     )
 }
+if torch.__version__ < "2.13":
+    COLLECTIVES["all_to_all"] = all_to_all_before_torch_2_13
 
 
 def numbers(device: torch.device) -> Tensor:

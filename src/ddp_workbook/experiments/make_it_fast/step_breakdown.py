@@ -71,7 +71,7 @@ def play_buckets() -> ddp_workbook.Play:
             {"cap": 0.1, "network": BUCKET_LINKS[2]},
             {"cap": 1, "network": BUCKET_LINKS[0]},
         ],
-        cap=ddp_workbook.slider("bucket limit, MiB", (0.1, 0.25, CAP, 1, 25), CAP),
+        cap=ddp_workbook.slider("a bucket is closed at, MiB", (0.1, 0.25, CAP, 1, 25), CAP),
         network=ddp_workbook.slider("network", BUCKET_LINKS, BUCKET_LINKS[1]),
     )
 
