@@ -67,7 +67,7 @@ def test_four_lines_of_the_loop_differ_from_one_process():
     alone = inspect.getsource(single_process.train).splitlines()
     new = [line[2:] for line in difflib.ndiff(alone, mine) if line.startswith("+ ")]
     assert len([line for line in new if '"""' not in line]) == 4
-    page = nbformat.read(NOTEBOOKS / "01_further_inside_data_parallel.ipynb", as_version=4)
+    page = nbformat.read(FOLDER / place_of("01_further_inside_data_parallel"), as_version=4)
     assert any("in four lines and its docstring" in cell.source for cell in page.cells)
 
 

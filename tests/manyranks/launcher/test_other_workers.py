@@ -383,7 +383,7 @@ AGAIN = pytest.mark.push("other people's programs again")
 @pytest.mark.parametrize("how", [pytest.param("-c", marks=AGAIN), "stdin", "ipython"])
 def test_a_worker_without_a_file_is_refused_in_words_that_are_true(how, called):
     done = called(how)
-    told = done.stdout + done.stderr
+    told = " ".join((done.stdout + done.stderr).split())
     assert "`worker` was defined at a prompt, or in a script that is not a file" in told
     assert "__main__" not in told.split("LaunchRefused")[-1]
 

@@ -1,4 +1,4 @@
-"""Save a training's state so that a kill at any moment leaves the old file or the new one.
+"""Save a training run's state so that a kill at any moment leaves the old file or the new one.
 
 `path` is a `Path`; a file of an earlier save may stand there. The check runs your function, and
 looks at what the folder holds after each step that it makes: a kill there would leave just that.
@@ -8,8 +8,8 @@ looks at what the folder holds after each step that it makes: a kill there would
 - Afterwards `torch.load(path, weights_only=True)` returns the state, and nothing else is left in
   the folder. What an earlier save left there when it was killed does not stop the next one.
 - If the save fails, your function raises an error. The file is the old one, and nothing of the
-  attempt is left. The disk may be full or report an error, the folder may be read-only, `path` may
-  be the name of a folder, the state may hold an object that cannot be pickled.
+  attempt is left. The disk may be full or report an error, the folder may be read-only, `path`
+  may be the name of a folder, the state may hold an object that cannot be pickled.
 - It survives a power cut as well. The system writes data and names to the disk later, in any
   order, so a new name could stand on an empty file: the data must be on the disk before the name.
 """

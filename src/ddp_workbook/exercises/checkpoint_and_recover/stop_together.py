@@ -1,15 +1,16 @@
-"""End a training on all ranks after the same step, when one of them is told to stop.
+"""End a training run on all ranks after the same step, when one of them gets a signal to stop.
 
 All ranks call `stop_together(step, steps)`: it calls `step()` up to `steps` times. A cluster that
-needs the machine sends SIGUSR1, sometimes to one rank only, and at any moment. The ranks must leave
-the loop together, to save afterwards.
+needs the machine sends SIGUSR1, sometimes to one rank only, and at any moment. The ranks must
+leave the loop together, to save afterwards.
 
-- `step()` is a step of training: it waits for all other ranks. If one has left, they wait forever.
+- `step()` is a step of training: it waits for all other ranks. If one has left, the others hang.
 - A signal during a step, or just after it, ends the loop on all ranks after that step, or at the
-  latest after the next one. All ranks have then made equally many steps, and return that number.
+  latest after the next one. All ranks have then made the same number of steps, and return it.
 - Without a signal, all `steps` steps are made. A process without a handler for SIGUSR1 is killed
   by it, and it may come as soon as the first `step()` begins.
-- Several ranks may be told, one may be told twice. A signal in the last step changes nothing.
+- Several ranks may get the signal, one may get it twice. A signal in the last step changes
+  nothing.
 """
 
 import os

@@ -1,8 +1,8 @@
 """Replace every gradient by its mean over the ranks.
 
-Each rank has computed gradients from its own rows. Your function is called on all ranks, between
-`backward` and `step`. Afterwards, on every rank, the `.grad` of each parameter holds the mean of
-the ranks' gradients.
+Each rank has computed gradients from its own samples. Your function is called on all ranks,
+between `backward` and `step`. Afterwards, on every rank, the `.grad` of each parameter holds the
+mean of the ranks' gradients.
 
 - A parameter without a gradient, such as a frozen one, has none on any rank. Its `.grad` stays
   None.

@@ -1,17 +1,17 @@
 """Average the gradients in buckets, several in one all_reduce: each call costs a round trip.
 
-Your function is called on all ranks, between `backward` and `step`. Afterwards every `.grad` is the
-mean over the ranks, on every rank. A bucket is one flat tensor that holds one or more gradients,
-one after the other.
+Your function is called on all ranks, between `backward` and `step`. Afterwards every `.grad` is
+the mean over the ranks, on every rank. A bucket is one flat tensor that holds one or more
+gradients, one after the other.
 
 - Take the gradients in the order in which backward makes them: the last parameter's first.
 - A gradient joins the bucket of the gradient before it if both have the same dtype and the bucket
   then has at most `cap_bytes` bytes. Otherwise it begins the next bucket. So a gradient that is
-  larger than `cap_bytes` has a bucket to itself. (DDP is less strict: a bucket's last gradient may
-  exceed the limit.)
+  larger than `cap_bytes` has a bucket to itself. (DDP is less strict: a bucket's last gradient
+  may take it beyond `bucket_cap_mb`.)
 - Send each bucket with one all_reduce, in this order, and send nothing else.
-- A parameter without a gradient has none on any rank. It takes no room in a bucket, and its `.grad`
-  stays None.
+- A parameter without a gradient has none on any rank. It takes no room in a bucket, and its
+  `.grad` stays None.
 - From call to call, `cap_bytes` can change, and so can the parameters that have a gradient.
 - Not every gradient is contiguous.
 """

@@ -1,8 +1,8 @@
 """Compute the loss that one process would print: the mean over the rows of all ranks.
 
-Each rank has its own rows of a batch, not always equally many, and has computed the mean loss over
-them. Your function is called on all ranks in every step, between forward and `backward`. It returns
-the mean over all rows, the same number on every rank.
+Each rank has its own rows of a batch, not always the same number, and has computed the mean loss
+over them. Your function is called on all ranks in every step, between forward and `backward`. It
+returns the mean over all rows, the same number on every rank.
 
 - A rank may have no rows; its loss, the mean of nothing, is nan. At least one rank has rows.
 - If a rank that has rows has the loss nan, the result is nan, too.

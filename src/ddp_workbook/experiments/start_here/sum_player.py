@@ -7,10 +7,8 @@ import threading
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-import ipywidgets
-
-from ddp_workbook.experiments.start_here.first_sum import JOINS, LATE, SHAPE, SumResult
-from ddp_workbook.page.play import Play, RunResult, as_html
+import ddp_workbook
+from ddp_workbook.experiments.start_here.sum_of_ranks import JOINS, LATE, SHAPE, SumResult
 from manyranks import figures
 from manyranks.errors import RankFailed
 
@@ -24,37 +22,47 @@ RANKS, PAUSE, SUM, AFTER, END = (0.05, 1.85), (2.15, 1.05), (3.5, 1.4), (5.15, 0
 PAUSE_S = 0.5  # a shorter wait is the machine's, not a rank's
 
 
-class SumPlay(Play):
-    """Each slider stands beside its rank's lane; a run that hangs has a picture, too."""
+def player_class() -> type[ddp_workbook.Play]:
+    """A player whose sliders stand beside their ranks' lanes; imported late, not in ranks."""
+    import ipywidgets
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.report = ipywidgets.HTML()
+    from ddp_workbook.page.play import Play, RunResult, as_html
 
-    def answer_to(self, values: dict[str, Any], stop: threading.Event | None = None) -> RunResult:
-        """As `Play`; where ranks failed or hung, the picture shows where each of them stood."""
-        answer = super().answer_to(values, stop)
-        if isinstance(answer.error, RankFailed):
-            picture = stuck_plot(answer.error, **values)
-            answer.picture, answer.words = as_html(picture), repr(picture)
-        return answer
+    class SumPlay(Play):
+        """Each slider stands beside its rank's lane; a run that hangs has a picture, too."""
 
-    def _show(self, values: dict[str, Any], answer: RunResult) -> None:
-        super()._show(values, answer)
-        self.display.value = self.answer.picture
-        self.report.value = self.answer.report()
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            super().__init__(*args, **kwargs)
+            self.report = ipywidgets.HTML()
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        bundle = super()._repr_mimebundle_()
-        *sliders, behaves = self.controls.values()
-        lane, top = round(LANE * DPI), round((TOP - (LANE - BOX) / 2) * DPI)
-        for one in sliders:
-            one.layout.width, one.layout.height = f"{SLIDER_PX}px", f"{lane}px"
-            one.layout.margin = "0"
-        side = ipywidgets.VBox(sliders, layout={"padding": f"{top}px 0 0 0"})
-        row = ipywidgets.Box([side, self.display], layout={"flex_flow": "row wrap"})
-        box = ipywidgets.VBox([row, behaves, self.status, self.report])
-        return bundle | dict(box._repr_mimebundle_())
+        def answer_to(
+            self, values: dict[str, Any], stop: threading.Event | None = None
+        ) -> RunResult:
+            """As `Play`; where ranks failed or hung, the picture shows where each of them stood."""
+            answer = super().answer_to(values, stop)
+            if isinstance(answer.error, RankFailed):
+                picture = stuck_plot(answer.error, **values)
+                answer.picture, answer.words = as_html(picture), repr(picture)
+            return answer
+
+        def _show(self, values: dict[str, Any], answer: RunResult) -> None:
+            super()._show(values, answer)
+            self.display.value = self.answer.picture
+            self.report.value = self.answer.report()
+
+        def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+            bundle = super()._repr_mimebundle_()
+            *sliders, behaves = self.controls.values()
+            lane, top = round(LANE * DPI), round((TOP - (LANE - BOX) / 2) * DPI)
+            for one in sliders:
+                one.layout.width, one.layout.height = f"{SLIDER_PX}px", f"{lane}px"
+                one.layout.margin = "0"
+            side = ipywidgets.VBox(sliders, layout={"padding": f"{top}px 0 0 0"})
+            row = ipywidgets.Box([side, self.display], layout={"flex_flow": "row wrap"})
+            box = ipywidgets.VBox([row, behaves, self.status, self.report])
+            return bundle | dict(box._repr_mimebundle_())
+
+    return SumPlay
 
 
 @figures.house_style
