@@ -17,6 +17,7 @@ import pytest
 
 from ddp_workbook.judging.catalogue import find
 from ddp_workbook.page import questions
+from ddp_workbook.page.pages import place_of
 from ddp_workbook.workshop import minutes
 from tools import book
 
@@ -98,7 +99,7 @@ pytestmark = pytest.mark.memory  # a kernel, its fork server, and up to four ran
 def page_run(request, tmp_path_factory) -> PageRun:
     """A notebook, executed once in a copy of the folders that it refers to."""
     path, solved = request.param
-    place = book.copy_layout(tmp_path_factory.mktemp("checkout")) / path.name
+    place = book.copy_layout(tmp_path_factory.mktemp("checkout")) / place_of(path.stem)
     return run(place, fill_in(place) if solved else [])
 
 

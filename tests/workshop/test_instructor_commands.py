@@ -124,11 +124,12 @@ def test_what_is_not_there_is_named(copy, line, message):
 def test_solved_copies_differ_in_the_exercises_only(copy):
     code, output = run("solve", "--to", "solved")
     assert code == 0
-    written = sorted((copy / "solved").glob("*.ipynb"))
+    written = sorted((copy / "solved").rglob("*.ipynb"))
     assert len(written) > 20
     for path in written:
         before, after = (
-            pages.load(folder / path.name) for folder in (copy / "notebooks", path.parent)
+            pages.load(folder / pages.place_of(path.stem))
+            for folder in (copy / "notebooks", copy / "solved")
         )
         assert f"{path.name}: " in output
         for old, new in zip(before["cells"], after["cells"], strict=True):

@@ -44,7 +44,7 @@ def _times(paths: Sequence[Path], run: bool) -> Iterator[PageTime]:
             notebook, seconds, failed = nbformat.read(path, as_version=4), None, []
             if run:
                 start = time.monotonic()
-                notebook = execution.execute(copies / path.name)
+                notebook = execution.execute(copies / path.relative_to(pages.FOLDER))
                 seconds = time.monotonic() - start
                 failed = execution.errors(notebook)
             yield PageTime(

@@ -28,7 +28,7 @@ def solve(names: Sequence[str], folder: Path) -> dict[Path, list[str]]:
             pages.fill(cell, name, find(name).solution)
             solved.append(name)
         if solved:
-            copies[folder / path.name] = page, solved
+            copies[folder / pages.place_of(path.stem)] = page, solved
         elif names:
             raise pages.BadPage(f"{path.stem} has no exercises, so there is nothing to solve.")
     for copy, (page, _) in copies.items():

@@ -275,7 +275,8 @@ def own_list(names: Sequence[str], known: Minutes, set_up: bool = True) -> list[
         (path,) = pages.find_pages([name])
         if any(row.page == path for row in rows):
             raise BadPlan(f"{path.stem} is named twice.")
-        row = Row("", f"[{pages.title(pages.load(path))}]({path.name})", 0, 0).with_minutes(known)
+        link = f"[{pages.title(pages.load(path))}]({pages.place_of(path.stem)})"
+        row = Row("", link, 0, 0).with_minutes(known)
         sitting += row.length
         if (
             sitting > MAX_SITTING_MINUTES
