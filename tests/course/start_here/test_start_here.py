@@ -7,14 +7,14 @@ import pytest
 
 from ddp_workbook import launch
 from ddp_workbook.experiments.start_here import sum_player
-from ddp_workbook.experiments.start_here.first_sum import (
+from ddp_workbook.experiments.start_here.first_sum import play_sum
+from ddp_workbook.experiments.start_here.sum_of_ranks import (
     DIES,
     JOINS,
     LATE,
     OTHER_CALL,
     SHAPE,
     SumResult,
-    play_sum,
     run_sum,
 )
 from ddp_workbook.experiments.start_here.sum_player import stuck_plot, sum_plot

@@ -12,7 +12,7 @@ from ddp_workbook.chapters import (
     single_process,
 )
 from ddp_workbook.experiments.fully_sharded.one_process import one_process
-from ddp_workbook.experiments.start_here.first_sum import run_sum
+from ddp_workbook.experiments.start_here.sum_of_ranks import run_sum
 from manyranks.launcher import rank_environment
 from manyranks.launcher.launch import launch
 from manyranks.recording.collectives import record_collectives

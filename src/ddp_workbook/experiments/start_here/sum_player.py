@@ -19,6 +19,7 @@ DPI, SLIDER_PX = 96, 250  # CSS pixels an inch, and of a slider: with the pictur
 # The picture, in inches
 WIDE, TOP, LANE, BOX = 6.0, 0.42, 0.56, 0.44
 RANKS, PAUSE, SUM, AFTER, END = (0.05, 1.85), (2.15, 1.05), (3.5, 1.4), (5.15, 0.8), (2.6, 3.35)
+TEXTS = ("text/html", "text/plain")  # for whoever has no widgets
 PAUSE_S = 0.5  # a shorter wait is the machine's, not a rank's
 
 
@@ -60,7 +61,7 @@ def player_class() -> type[ddp_workbook.Play]:
             side = ipywidgets.VBox(sliders, layout={"padding": f"{top}px 0 0 0"})
             row = ipywidgets.Box([side, self.display], layout={"flex_flow": "row wrap"})
             box = ipywidgets.VBox([row, behaves, self.status, self.report])
-            return bundle | dict(box._repr_mimebundle_())
+            return dict(box._repr_mimebundle_()) | {kind: bundle[kind] for kind in TEXTS}
 
     return SumPlay
 
