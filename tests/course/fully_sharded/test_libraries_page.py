@@ -76,7 +76,7 @@ def test_in_a_step_only_gradients_are_sent():
 
 def test_without_the_libraries_the_page_runs_and_says_so(tmp_path):
     """One sentence for each library, and the recorded results in place of its own."""
-    place = book.copy_layout(tmp_path / "checkout") / PAGE.name
+    place = book.copy_layout(tmp_path / "checkout") / place_of(PAGE.stem)
     notebook = nbformat.read(place, as_version=4)
     (imports,) = (cell for cell in notebook.cells if cell.id == "imports")
     imports.source += "\ndemos.libraries.is_installed = lambda package: False"

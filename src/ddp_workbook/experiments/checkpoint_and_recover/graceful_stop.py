@@ -15,7 +15,6 @@ import ddp_workbook
 from ddp_workbook.chapters.distributed_data_parallel import setup
 from ddp_workbook.chapters.stopping import listen, stop_requested
 from ddp_workbook.page.display import PlainText, TextTable, text_table
-from ddp_workbook.page.play import error_text
 from manyranks.errors import RankFailed
 from manyranks.launcher.calls import Call
 from manyranks.launcher.launch import run_ranks
@@ -70,6 +69,8 @@ def play_stop() -> ddp_workbook.Play:
 def exit_report(outcome: list[LoopExit] | RankFailed, **_: object) -> PlainText | TextTable:
     """Where each rank stands if they do not leave together, or the step after which each left."""
     if isinstance(outcome, RankFailed):
+        from ddp_workbook.page.play import error_text  # late: ranks import nothing that draws
+
         return PlainText(error_text(outcome))
     rows = [
         {
