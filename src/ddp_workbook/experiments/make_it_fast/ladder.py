@@ -139,16 +139,17 @@ def rungs_plot(
 
 def headline(table: pd.DataFrame) -> str:
     """What these bars say, in numbers of their own; "" for bars that are no ladder."""
-    exposed = table["exposed"]
-    if LAST in exposed:
+    exposed = table.get("exposed", pd.Series(dtype=float))
+    there = {*exposed.index}
+    if {ALONE, LAST} <= there:
         least = exposed.drop(ALONE).idxmin()
         return f"Least is exposed with {least}: {exposed[least]:.0f} ms"
-    if SMALL in exposed:
+    if {WHOLE, SMALL} <= there:
         return (
             f"Exposed: {exposed[WHOLE]:.0f} ms in one bucket, {exposed[SMALL]:.0f} ms in buckets "
             "of 1 MiB"
         )
-    if FLAT in exposed:
+    if {EACH, FLAT} <= there:
         sooner = exposed[EACH] - exposed[FLAT]
         return f"One call ends {abs(sooner):.0f} ms {'sooner' if sooner > 0 else 'later'} than 18"
     return ""
