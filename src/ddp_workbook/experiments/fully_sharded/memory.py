@@ -225,11 +225,12 @@ def whole_weights(steps: dict, line: str, boxes: str) -> figures.Picture:
     axes.set(ylim=(0, top), xlim=(-0.6, len(heights) - 0.4), ylabel="kB of gathered weights")
     middle = len(heights) / 2 - 0.5
     axes.text(middle, max(heights) + 0.02 * top, f"{line} (the line)", ha="center", va="bottom")
-    forward = sum(event.startswith("forward") for event, _ in moments_by_way[boxes]) / 2
-    axes.text(forward, most[boxes] + 0.04 * top, f"{boxes} (boxes)", ha="center", va="bottom")
+    label = middle
     if _gathered_anew_at_the_turn(steps[boxes][0].timeline):
+        label = sum(event.startswith("forward") for event, _ in moments_by_way[boxes]) / 2
         height = 0.56 * most[boxes]
         axes.text(middle, height, "freed, then\ngathered\nagain", ha="center", va="bottom", size=9)
+    axes.text(label, most[boxes] + 0.04 * top, f"{boxes} (boxes)", ha="center", va="bottom")
     axes.yaxis.set_major_formatter("{x:,.0f}")
     axes.grid(axis="y")
     axes.tick_params(axis="x", length=0)
