@@ -95,7 +95,8 @@ def mime_bundle(value: object) -> dict[str, str] | None:
     if value is None:
         return None
     texts = {"text/plain": repr(value)}
-    if type(value).__name__ == "DataFrame":
+    pandas = sys.modules.get("pandas")
+    if pandas and isinstance(value, pandas.DataFrame):
         from ddp_workbook.page.display import frame_as_html  # late: few cells end in a table
 
         return texts | {"text/html": frame_as_html(value) or ""}

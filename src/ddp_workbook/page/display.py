@@ -43,7 +43,10 @@ def frame_as_html(frame: pd.DataFrame) -> str | None:
     is_long = len(frame) > (pd.get_option("display.max_rows") or len(frame))
     is_wide = frame.shape[1] > (pd.get_option("display.max_columns") or MAX_COLUMNS)
     is_odd = shown.columns.nlevels > 1 or not shown.columns.is_unique
-    table = frame._repr_html_() if is_long or is_wide or is_odd else text_table(shown).to_html()
+    if is_long or is_wide or is_odd:
+        table = frame._repr_html_()
+    else:
+        table = text_table(shown, markup=False).to_html()
     return table and without_empty_headers(table)
 
 
@@ -114,23 +117,29 @@ class TextTable(Styler):
         return "\n".join(line.rstrip() for line in text.rstrip().splitlines())
 
 
-def text_table(frame: pd.DataFrame, caption: str = "") -> TextTable:
+def text_table(frame: pd.DataFrame, caption: str = "", *, markup: bool = True) -> TextTable:
     """The frame as a table to read in a notebook: long cells wrapped, numbers readable, no index.
 
-    Screen readers stumble over an empty header cell, which an index would have.
+    Its texts may be HTML, unless `markup` is False. Screen readers stumble over an empty header
+    cell, which an index would have.
     """
     cell = [("text-align", "left"), ("white-space", "normal"), ("vertical-align", "top")]
     numbers = [f"col{n}" for n in range(frame.shape[1]) if holds_numbers(frame.iloc[:, n])]
     styles: list[Any] = [{"selector": "th, td", "props": cell}]
     styles += [{"selector": f".{name}", "props": [("text-align", "right")]} for name in numbers]
     table = TextTable(frame, cell_ids=False).hide(axis="index")
-    table = table.format(readable).set_table_styles(styles)
+    table = table.format(readable if markup else _escaped).set_table_styles(styles)
+    table = table if markup else table.format_index(_escaped, axis="columns")
     return table.set_caption(caption) if caption else table
 
 
 def holds_numbers(column: pd.Series) -> bool:
     """Whether a column is one of numbers: they are compared digit by digit, from the right."""
     return pd.api.types.is_numeric_dtype(column) and not pd.api.types.is_bool_dtype(column)
+
+
+def _escaped(value: Any) -> str:
+    return html.escape(readable(value))
 
 
 def readable(value: Any) -> str:

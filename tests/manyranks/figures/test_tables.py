@@ -88,6 +88,9 @@ def test_a_long_frame_and_one_with_two_rows_of_headers_look_as_in_pandas():
     assert "two" in page(pd.DataFrame({("one", "two"): [1]}))
     assert re.findall(r"<td[^>]*>(.*?)</td>", page(pd.DataFrame({"n": [7]}))) == ["7"]
     assert "a" in page(pd.DataFrame({"x": [1]}, index=pd.Index(["a"], name="x")))
+    for value in "<b>", ["<b>"]:
+        assert "&lt;b&gt;" in page(pd.DataFrame({"x": [value]}))  # as pandas itself does
+    assert "<i>" not in page(pd.DataFrame({"<i>": [1]}))
 
 
 def test_no_table_of_the_pages_has_an_empty_header():
