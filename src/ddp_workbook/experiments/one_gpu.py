@@ -111,10 +111,11 @@ def recorded_gpu(name: str, folder: Path = FOLDER) -> pd.DataFrame:
     return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=_header(name))
 
 
-def recorded_gpu_table(name: str, folder: Path = FOLDER) -> TextTable | str:
+def recorded_gpu_table(name: str, folder: Path = FOLDER, **only: float) -> TextTable | str:
     """A recorded table as a page shows it, below its machine; a sentence if nothing can be shown.
 
-    `name` is as for `recorded_gpu`. An older `make gpu` may have written other columns.
+    `name` is as for `recorded_gpu`; `only` selects rows, as mebibytes=256. An older `make gpu` may
+    have written other columns.
     """
     table = recorded_gpu(name, folder)
     if missing := [column for column in PAGE_COLUMNS[name] if column not in table]:
@@ -122,6 +123,8 @@ def recorded_gpu_table(name: str, folder: Path = FOLDER) -> TextTable | str:
         return f"{lacks}: an older version wrote it. Run `make gpu` again."
     if table.empty:
         return "No GPU has been measured yet. On a machine with an NVIDIA GPU, `make gpu` does it."
+    for column, value in only.items():
+        table = table[table[column] == value]
     of_bytes = [column for column in PAGE_COLUMNS[name] if column.endswith("_bytes")]
     shown = table[[*PAGE_COLUMNS[name]]].assign(**{each: table[each] / 1e9 for each in of_bytes})
     caption = f"{table['machine'].iloc[0]}, {table['date'].iloc[0]}"

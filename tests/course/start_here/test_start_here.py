@@ -6,8 +6,8 @@ import nbformat
 import pytest
 
 from ddp_workbook import launch
-from ddp_workbook.experiments.start_here import sum_player
-from ddp_workbook.experiments.start_here.first_sum import play_sum
+from ddp_workbook.experiments.start_here import first_sum
+from ddp_workbook.experiments.start_here.first_sum import play_sum, stuck_plot, sum_plot
 from ddp_workbook.experiments.start_here.sum_of_ranks import (
     DIES,
     JOINS,
@@ -17,7 +17,6 @@ from ddp_workbook.experiments.start_here.sum_of_ranks import (
     SumResult,
     run_sum,
 )
-from ddp_workbook.experiments.start_here.sum_player import stuck_plot, sum_plot
 from manyranks.diagnostics import advice
 from manyranks.diagnostics.evidence import State
 from manyranks.diagnostics.positions import Position
@@ -90,7 +89,7 @@ def test_a_slider_is_as_high_as_its_lane():
     play = play_sum()
     play._repr_mimebundle_()
     *sliders, _ = play.controls.values()
-    assert [one.layout.height for one in sliders] == [f"{sum_player.LANE * 96:.0f}px"] * 4
+    assert [one.layout.height for one in sliders] == [f"{first_sum.LANE * 96:.0f}px"] * 4
 
 
 PRETEND = """import os, sys

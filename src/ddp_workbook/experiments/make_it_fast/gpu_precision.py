@@ -1,10 +1,9 @@
-"""Two of the measurements on an H100 (`data/gpu`), as page 10 shows them."""
+"""A step on a GPU in each precision (`data/gpu`), as page 10 draws it."""
 
-import ddp_workbook
 from ddp_workbook.experiments.one_gpu import recorded_gpu
 from manyranks import figures
 
-WIDTH, MEBIBYTES = 2048, 256  # of the model, and of a copy
+WIDTH = 2048  # of the model
 
 
 @figures.house_style
@@ -22,11 +21,3 @@ def precision_plot() -> "figures.Picture":
     )
     picture.axes.set_title(about, loc="left")
     return picture
-
-
-def copies_table() -> "ddp_workbook.TextTable":
-    """How fast a batch of 256 MiB goes to the GPU, and when Python goes on."""
-    table = recorded_gpu("copies").query("mebibytes == @MEBIBYTES")
-    shown = table[["host_memory", "non_blocking", "median_gb_per_s", "returns_after_ms"]]
-    names = ["host memory", "non_blocking", "GB/s", ".to(device) returns after, ms"]
-    return ddp_workbook.text_table(shown.set_axis(names, axis=1))
