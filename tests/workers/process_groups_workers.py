@@ -165,15 +165,6 @@ def in_another_order() -> None:
         dist.new_group(members)
 
 
-def in_another_order_with_the_world() -> None:
-    """The first group is the same; of the next two, every rank waits in its first."""
-    dist.init_process_group("gloo")
-    dist.new_group([1, 2])
-    wanted = [[0, 1, 2], [0, 1]]
-    for members in wanted[::-1] if dist.get_rank() == 1 else wanted:
-        dist.new_group(members)
-
-
 def make_groups_unevenly() -> None:
     """Only the members make a group; then all ranks make one."""
     dist.init_process_group("gloo")
