@@ -91,7 +91,7 @@ def test_a_guess_by_keyboard_and_by_mouse(notebook):
     question = notebook.cell(cell)[1]
     first, *_, last = (
         question.get_by_role("button", name="0, 1")
-        .or_(question.get_by_role("button", name="another one"))
+        .or_(question.get_by_role("button", name="any order"))
         .all()
     )
     first.focus()
