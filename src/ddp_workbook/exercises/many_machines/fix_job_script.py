@@ -19,8 +19,8 @@ The two schedulers differ. (`$PBS_O_WORKDIR` is the folder where qsub was typed.
 | The script runs on | the first node | the first node |
 | in which folder | where it was submitted | the home folder |
 | The names of the nodes, one a line | `scontrol show hostnames` | the file `$PBS_NODEFILE` |
-| A command starts | with `srun`, once for each task | with `pbsdsh`, once for each line of it |
-| in which folder | that of the script | the home folder |
+| A command starts | with `srun`, once for each task | with `pbsdsh`, once a line of that file |
+| and runs in | that of the script | the home folder |
 | with which variables | Slurm's and the script's exported ones | PBS's only |
 """
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import textwrap
 from contextlib import nullcontext
 from typing import Any, NamedTuple
 
@@ -196,7 +197,8 @@ def divergence_plot(
     picture.axes.axvline(PARTS_BEFORE_SAVE + 0.5, color="black", linestyle="dashed", linewidth=1.2)
     row = divergence(of_ranks)
     words = "; ".join(f"{name}: {value}" for name, value in row.items())
-    picture.axes.set_title(f"The save lacks {left_out}.\n{words}", loc="left", size=10)
+    title = f"The save lacks {left_out}.\n{textwrap.fill(words, 80)}"
+    picture.axes.set_title(title, loc="left", size=10)
     picture.alt += f" Saved after half batch {PARTS_BEFORE_SAVE}, without {left_out}. {words}."
     return picture
 
