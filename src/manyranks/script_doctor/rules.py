@@ -3,7 +3,7 @@
 import re
 from collections.abc import Callable, Iterator, Sequence
 
-from manyranks.script_doctor import data_rules, gradient_rules
+from manyranks.script_doctor import data_rules, gradient_rules, one_process_rules
 from manyranks.script_doctor.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
 
 HANGS_PAGE = "09_when_it_hangs"
@@ -235,5 +235,7 @@ def evaluate_rules(facts: Facts) -> list[Finding]:
     """The findings of all rules, the worst first; of a cause and its symptoms, the cause."""
     findings = [finding for rule in RULES for finding in rule(facts)]
     hidden = {rule for finding in findings for rule in SYMPTOMS_OF.get(finding.rule, ())}
-    unique = {(f.rule, f.lines[:1]): f for f in reversed(findings) if f.rule not in hidden}
+    findings = [finding for finding in findings if finding.rule not in hidden]
+    findings = one_process_rules.with_comparison(findings, facts)
+    unique = {(f.rule, f.lines[:1]): f for f in reversed(findings)}
     return sorted(reversed(unique.values()), key=lambda finding: LEVELS.index(finding.level))
