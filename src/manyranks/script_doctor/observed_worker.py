@@ -51,7 +51,8 @@ class ObservedWorker:
         rank = int(os.environ["RANK"])
         notes = Notes(self.folder / "facts", rank)
         notes.write("begin")
-        recorder = StepRecorder(steps_folder(self.folder, rank))
+        wanted = self.replay.steps() if self.replay else ()
+        recorder = StepRecorder(steps_folder(self.folder, rank), wanted)
         training = TrainingObserver(notes, recorder, self.extent.steps)
         extent = self.extent
         data = LoaderObserver(notes, training, extent.batches, extent.passes, self.replay)

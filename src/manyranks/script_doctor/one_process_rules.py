@@ -146,8 +146,8 @@ def in_words(result: Comparison) -> str:
     if result.kind is Kind.SCALED:
         return f"The gradient is {difference.factor:.3f} times {of_one}, in the same direction"
     return (
-        f"The gradient is not {of_one}: it is {difference.factor:.3f} times as long in that "
-        f"direction, with a cosine of {difference.cosine:.3f}; {names_in_words(result)} differ"
+        f"The gradient is not {of_one}: it is off by {100 * difference.relative:.2g} % "
+        f"(cosine {difference.cosine:.4g}), in {names_in_words(result)}"
     )
 
 

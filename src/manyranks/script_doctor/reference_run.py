@@ -15,7 +15,6 @@ from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker, steps_folder
 from manyranks.script_doctor.replay import Replay
-from manyranks.script_doctor.step_records import STEPS
 
 UNLIMITED = 1 << 30
 
@@ -43,17 +42,17 @@ class StepRecord:
 class Run:
     """The records of all ranks of one run: (optimizer, number of its step) -> one of each rank."""
 
-    steps: dict[tuple[int, int], list[StepRecord]] = field(default_factory=dict)
+    steps: dict[tuple[str, int], list[StepRecord]] = field(default_factory=dict)
     why_not: str = ""  # why there is none
 
 
-def records_of(folder: Path, ranks: int) -> dict[tuple[int, int], list[StepRecord]]:
+def records_of(folder: Path, ranks: int) -> dict[tuple[str, int], list[StepRecord]]:
     """The steps that all ranks have recorded."""
-    raw: dict[tuple[int, int], list[dict]] = {}
+    raw: dict[tuple[str, int], list[dict]] = {}
     for rank in range(ranks):
         for file in steps_folder(folder, rank).glob("step-*.pt"):
-            optimizer, number = map(int, file.stem.split("-")[1:])
-            raw.setdefault((optimizer, number), []).append(torch.load(file, weights_only=True))
+            _, optimizer, number = file.stem.split("-")
+            raw.setdefault((optimizer, int(number)), []).append(torch.load(file, weights_only=True))
     return {
         key: [_record(of_rank, of_ranks) for of_rank in of_ranks]
         for key, of_ranks in sorted(raw.items())
@@ -104,7 +103,7 @@ class ReferenceRun:
         folder = self.folder / "one process"
         (folder / "facts").mkdir(parents=True)
         replay = Replay([steps_folder(self.folder, rank) for rank in range(self.ranks)])
-        extent = Extent(UNLIMITED, UNLIMITED, STEPS)
+        extent = Extent(UNLIMITED, UNLIMITED, UNLIMITED)
         worker = ObservedWorker(self.call.worker, folder, extent, self.as_if_gpus, replay)
         limits = HangLimits(
             idle=self.timeout, processor=self.timeout, patience=self.timeout, polling=self.timeout

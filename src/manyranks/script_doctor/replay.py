@@ -19,6 +19,11 @@ class Replay:
     def __init__(self, folders: list[Path]):
         self.folders = folders
 
+    def steps(self) -> set[str]:
+        """The names of the steps that all ranks have recorded."""
+        names = [{path.stem for path in folder.glob("step-*.pt")} for folder in self.folders]
+        return set.intersection(*names)
+
     def has(self, loader: int, pass_number: int) -> bool:
         """Whether a rank has yielded anything in this pass."""
         return bool(self._files(loader, pass_number, 0))

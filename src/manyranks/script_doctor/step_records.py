@@ -25,6 +25,7 @@ from manyranks.script_doctor.notes import digest, hash_of, is_sharded, tensors_i
 from manyranks.script_doctor.patches import Patches, hide_from_observers
 
 STEPS = 2  # of each optimizer
+MAX_STEPS = 24  # of all, until one communicates
 MAX_BYTES = 1 << 28  # of batches, and of the weights and gradients of a step
 MAX_ROWS = 1 << 14  # of a step
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
@@ -71,12 +72,15 @@ class StepRecorder:
     differ between ranks on purpose.
     """
 
-    def __init__(self, folder: Path):
+    def __init__(self, folder: Path, wanted: Iterable[str] = ()):
         self.folder, self.active = folder, True
+        self.wanted = set(wanted)  # names of the steps to record; else the first that communicate
         self.row_hashes: list[int] = []
         self.norms: list[float] = []
         self.batch_bytes = 0
-        self.step_counts: dict[int, int] = {}
+        self.step_counts: dict[str, int] = {}
+        self.communicated = False  # since the step before
+        self.with_others: set[str] = set()  # optimizers that have not stepped alone
         self.last_state = 0  # of what draws random numbers, at the first forward pass of a step
         self.drops = False  # whether dropout was called
         self.own_gradients: dict[int, torch.Tensor] = {}  # id of a parameter -> before averaging
@@ -155,12 +159,23 @@ class StepRecorder:
 
     @hide_from_observers
     def note_step(
-        self, number: int, optimizer: Optimizer, names: list[str], lines: list[str]
+        self, optimizer: Optimizer, made: list[str], names: list[str], lines: list[str]
     ) -> None:
-        """Note the weights and gradients that this step is about to use."""
-        count = self.step_counts[number] = self.step_counts.get(number, 0) + 1
-        if not self.active or count > STEPS:
-            return
+        """Note the weights and gradients that a step is about to use.
+
+        The line in which an optimizer was made tells on each rank which one it is.
+        """
+        key = f"{digest(repr(made).encode()):08x}"
+        count = self.step_counts[key] = self.step_counts.get(key, 0) + 1
+        if self.communicated:
+            self.with_others.add(key)
+        self.communicated = False
+        if self.active and count <= STEPS:
+            self._write(f"step-{key}-{count}", self._record(optimizer, names, lines))
+        self.row_hashes, self.norms = [], []
+        self.own_gradients.clear()
+
+    def _record(self, optimizer: Optimizer, names: list[str], lines: list[str]) -> dict[str, Any]:
         parameters = list(itertools.chain(*(g["params"] for g in optimizer.param_groups)))
         kept, room = 0, MAX_BYTES
         for parameter in parameters:  # as many as there is room for, the same in all processes
@@ -168,8 +183,7 @@ class StepRecorder:
             if room < 0:
                 break
             kept += 1
-        state = random_check_sum()
-        record = {
+        return {
             "names": [name or f"parameter {n}" for n, name in enumerate(names)][:kept],
             "parameters": len(parameters),
             "weights": [piece_of(parameter) for parameter in parameters[:kept]],
@@ -178,17 +192,19 @@ class StepRecorder:
             "rates": [float(group.get("lr", 0)) for group in optimizer.param_groups],
             "rows": self.row_hashes,
             "norms": self.norms,
-            "drew": state != self.last_state,
+            "drew": random_check_sum() != self.last_state,
             "lines": lines,
         }
-        self._write(f"step-{number}-{count}", record)
-        self.row_hashes, self.norms = [], []
-        self.own_gradients.clear()
 
-    def stop_when_done(self, optimizers: int) -> bool:
-        """Whether all optimizers have made their steps; then nothing is recorded any more."""
-        counts = self.step_counts.values()
-        if self.active and len(counts) == optimizers and min(counts) >= STEPS:
+    def stop_when_done(self) -> bool:
+        """Whether the steps have been made; then nothing is recorded any more."""
+        counts = self.step_counts
+        if self.wanted:
+            done = all((self.folder / f"{name}.pt").exists() for name in self.wanted)
+        else:
+            others = self.with_others
+            done = bool(others) and all(counts[key] >= STEPS for key in others)
+        if self.active and (done or sum(counts.values()) >= MAX_STEPS):
             self.active = False
             for hook in self.hooks.values():
                 hook.remove()

@@ -287,15 +287,17 @@ class TrainingObserver:
             lines=lines(),
         )
         own_names = [names.get(id(p), "").removeprefix("module.") for p in parameters]
-        self.recorder.note_step(self.optimizers.index(optimizer), optimizer, own_names, lines())
+        made = self.creation_lines.get(optimizer, [])
+        self.recorder.note_step(optimizer, made, own_names, lines())
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self.active_calls.calls[-1:] != ["step"]:
             return
         self.active_calls.calls.pop()
         self._note_weights(optimizer)
-        self.recorder.stop_when_done(len(self.optimizers))
         self.step_count += 1
+        if self.recorder.stop_when_done() and self.recorder.wanted:
+            self.leave()
         if self.step_count >= self.steps * len(self.optimizers):
             self.leave()
 
@@ -388,6 +390,7 @@ class CallObserver(Recorder):
     @hide_from_observers
     def _note(self, rows: list[dict], args: tuple) -> None:
         training = self.training
+        training.recorder.communicated = True
         by = next(iter(training.active_calls.calls), "hand")
         tensors: Sequence = tensors_in(list(args)) if by == "hand" else ()
         numbers = [float(t) for t in tensors if t.numel() == 1 and not t.is_complex()]
