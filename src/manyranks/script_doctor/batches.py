@@ -93,10 +93,12 @@ def join(parts: list[Any], samples: int | None = None) -> Any:
 
 
 def _joined_tensors(parts: list[torch.Tensor]) -> torch.Tensor:
-    if any(part.is_sparse for part in parts) or not parts[0].dim():
+    if any(part.layout not in (torch.strided, torch.sparse_coo) for part in parts):
+        raise CannotJoin("its batches hold sparse tensors of a kind that cannot be joined")
+    if not parts[0].dim():
         if all(torch.equal(part, parts[0]) for part in parts):
             return parts[0]
-        raise CannotJoin("the ranks' batches hold sparse tensors, or single numbers")
+        raise CannotJoin(f"the ranks' batches hold {parts[0].item()} and {parts[1].item()}")
     if len({(part.shape[1:], part.dtype) for part in parts}) > 1:
         shapes = " and ".join(str(list(part.shape)) for part in parts[:2])
         raise CannotJoin(f"the ranks' batches have shapes that do not fit together: {shapes}")
@@ -105,11 +107,9 @@ def _joined_tensors(parts: list[torch.Tensor]) -> torch.Tensor:
 
 def _has_fields(values: list | tuple, samples: int | None) -> bool:
     """True for [images, labels], false for a list with an image for each sample."""
-    sizes = {
-        part.shape[0] if isinstance(part, torch.Tensor) and part.dim() else None for part in values
-    }
-    if None in sizes:
-        return any(isinstance(part, dict | list | tuple) for part in values) and not all(
-            isinstance(part, dict) for part in values
-        )
-    return len(sizes) == 1 and not (samples and len(values) == samples and samples not in sizes)
+    tensors = [part for part in values if isinstance(part, torch.Tensor) and part.dim()]
+    if not tensors:
+        nested = any(isinstance(part, dict | list | tuple) for part in values)
+        return nested and len(values) != samples
+    sizes = {len(tensor) for tensor in tensors}
+    return len(sizes) == 1 and (len(values) != samples or samples in sizes)

@@ -16,6 +16,7 @@ from manyranks.script_doctor.reference_run import ReferenceRun, StepRecord
 
 TOLERANCE = 1e-4  # of the norm: rounding, and sums in another order
 LATER_TOLERANCE = 1e-2  # after a step, which may have made rounding errors larger
+ROUNDED_TOLERANCE = 0.05  # if something is computed with 16 bits
 DIRECTION = 1e-6  # of 1 - cosine
 NO_GRADIENT = 1e-12
 NEGLIGIBLE = 1e-4  # of the root mean square: below it a gradient may be rounding alone
@@ -51,10 +52,9 @@ class Difference:
     cosine: float
     relative: float  # |a - b| / |b|
 
-    @property
-    def parallel(self) -> bool:
-        """Whether both have the same direction."""
-        return 1 - self.cosine < DIRECTION
+    def is_parallel(self, tolerance: float = TOLERANCE) -> bool:
+        """Whether both have the same direction, up to such an error."""
+        return 1 - self.cosine < max(DIRECTION, tolerance**2)
 
 
 @dataclass
@@ -113,6 +113,10 @@ def reason_against(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) 
         return "on one rank the optimizer has other parameters"
     if any(first.weights[name].shape != one.weights[name].shape for name in first.names):
         return "its parameters have other shapes on one rank"
+    if any(
+        not vector.isfinite().all() for r in [*of_ranks, one] for vector in r.gradients.values()
+    ):
+        return "its gradients are nan or infinite"
     rows = Counter(row for record in of_ranks for row in record.rows)
     if rows != Counter(one.rows):
         return "its rows come from no DataLoader, and one process takes others"
@@ -146,11 +150,13 @@ def other_update(before: list[StepRecord], after: list[StepRecord]) -> bool:
 def compare_step(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) -> Comparison:
     """One step of the ranks beside that of one process."""
     names, tolerance = one.names, TOLERANCE if is_first else LATER_TOLERANCE
+    if any(record.rounded for record in of_ranks):
+        tolerance = ROUNDED_TOLERANCE
     whole = difference(gradient(of_ranks[0], names), gradient(one, names))
     found = describe(Comparison(Kind.OTHER, steps=1, rows=len(one.rows)), of_ranks)
     if whole.relative < tolerance and found.apart < tolerance:
         found.kind = Kind.EQUAL
-    elif whole.parallel and found.apart < TOLERANCE:
+    elif whole.is_parallel(tolerance) and found.apart < TOLERANCE:
         found.kind = Kind.SCALED
     relative = {
         name: max(
@@ -183,21 +189,27 @@ def describe(result: Comparison, of_ranks: list[StepRecord]) -> Comparison:
     result.names, result.parameters = apart, len(names)
     used = [gradient(record, apart or names) for record in of_ranks]  # one cause, if some differ
     own = [gradient(record, apart or names, record.own) for record in of_ranks]
-    if all(vector.norm() > NO_GRADIENT for vector in own + used):
-        result.averaging, result.weights = averaging(used, own)
+    norms = [vector.norm().item() for vector in own + used]
+    if all(NO_GRADIENT < norm < float("inf") for norm in norms):
+        tolerance = ROUNDED_TOLERANCE if any(r.rounded for r in of_ranks) else TOLERANCE
+        result.averaging, result.weights = averaging(used, own, tolerance)
     return result
 
 
-def averaging(used: list[torch.Tensor], own: list[torch.Tensor]) -> tuple[Averaging, list[float]]:
+def averaging(
+    used: list[torch.Tensor], own: list[torch.Tensor], tolerance: float
+) -> tuple[Averaging, list[float]]:
     """What the gradients that the ranks use are made of, and with which weights on rank 0."""
     parts = torch.stack(own, dim=1)
     weights = torch.linalg.lstsq(parts, used[0][:, None]).solution[:, 0]
     rest = difference(parts @ weights, used[0]).relative
-    if difference(used[0], parts.mean(1)).parallel:  # own gradients may be parallel, too
+    if difference(used[0], parts.mean(1)).is_parallel(
+        tolerance
+    ):  # own gradients may be parallel, too
         kind = Averaging.MEAN
-    elif all(difference(*pair).parallel for pair in zip(used, own, strict=True)):
+    elif all(difference(*pair).is_parallel() for pair in zip(used, own, strict=True)):
         kind = Averaging.OWN
-    elif rest > TOLERANCE:
+    elif rest > tolerance:
         kind = Averaging.OTHER
     elif (weights.abs() > NO_WEIGHT * weights.abs().max()).sum() == 1:
         kind = Averaging.OF_ONE

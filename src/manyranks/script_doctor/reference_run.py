@@ -34,7 +34,8 @@ class StepRecord:
     rates: list[float]
     rows: list[int]
     norms: list[float]
-    drew: bool
+    rounded: bool  # to 16 bits, somewhere
+    drew: bool  # random numbers, since its first forward pass
     lines: list[str]
 
 

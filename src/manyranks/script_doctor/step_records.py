@@ -21,13 +21,14 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from manyranks.script_doctor.batches import as_plain
-from manyranks.script_doctor.notes import digest, hash_of, is_sharded, tensors_in
+from manyranks.script_doctor.notes import digest, is_sharded, row_hashes, tensors_in
 from manyranks.script_doctor.patches import Patches, hide_from_observers
 
 STEPS = 2  # of each optimizer
 MAX_STEPS = 24  # of all, until one communicates
 MAX_BYTES = 1 << 28  # of batches, and of the weights and gradients of a step
 MAX_ROWS = 1 << 14  # of a step
+FEW_BITS = (torch.bfloat16, torch.float16)
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 _open, _rename, _save = os.open, os.rename, torch.save  # later all three are redirected
 
@@ -83,6 +84,7 @@ class StepRecorder:
         self.with_others: set[str] = set()  # optimizers that have not stepped alone
         self.last_state = 0  # of what draws random numbers, at the first forward pass of a step
         self.drops = False  # whether dropout was called
+        self.is_rounded = False  # whether something is computed with 16 bits
         self.own_gradients: dict[int, torch.Tensor] = {}  # id of a parameter -> before averaging
         self.hooks: dict[int, Any] = {}
         folder.mkdir(parents=True, exist_ok=True)
@@ -93,6 +95,7 @@ class StepRecorder:
             patches.replace(owner, name, self._dropout)
         patches.replace(nn.functional, "scaled_dot_product_attention", self._attention)
         patches.replace(_BatchNorm, "forward", self._batch_norm)
+        patches.replace(torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
 
     def _dropout(self, drop: Callable, values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if not self.active:
@@ -112,7 +115,15 @@ class StepRecorder:
         of_module = (module.running_mean, module.running_var, module.weight, module.bias)
         return nn.functional.batch_norm(values, *of_module, False, 0.0, module.eps)
 
+    def _autocast(self, enter: Callable, context: Any) -> Any:
+        self.is_rounded |= context._enabled
+        return enter(context)
+
     # What a step uses
+
+    def note_result(self, result: Any) -> None:
+        """Note what a model returns: fewer bits make larger rounding errors."""
+        self.is_rounded |= any(t.dtype in FEW_BITS for t in tensors_in([result]))
 
     def watch(self, module: nn.Module) -> None:
         """Keep what backward passes on this rank add to the gradients, before anything averages."""
@@ -153,9 +164,7 @@ class StepRecorder:
             return
         if not self.row_hashes:
             self.last_state = random_check_sum()
-        first = next(iter(tensors_in(list(arguments))), None)
-        if first is not None and first.dim():
-            self.row_hashes += [hash_of(row) for row in first[: MAX_ROWS - len(self.row_hashes)]]
+        self.row_hashes += row_hashes(list(arguments), MAX_ROWS - len(self.row_hashes))
 
     @hide_from_observers
     def note_step(
@@ -192,6 +201,7 @@ class StepRecorder:
             "rates": [float(group.get("lr", 0)) for group in optimizer.param_groups],
             "rows": self.row_hashes,
             "norms": self.norms,
+            "rounded": self.is_rounded or any(p.dtype in FEW_BITS for p in parameters),
             "drew": random_check_sum() != self.last_state,
             "lines": lines,
         }

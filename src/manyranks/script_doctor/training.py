@@ -91,6 +91,7 @@ class TrainingObserver:
         self.recorder.drops = False
         with self.active_calls("forward"):
             result = call(module, *args, **kwargs)
+        self.recorder.note_result(result)
         if draws is not None and (self.recorder.drops or torch_state() != draws):
             self.notes.write("drew", state=draws, lines=lines())
         return result
@@ -169,6 +170,7 @@ class TrainingObserver:
         return join(*args, **kwargs)
 
     def _hook(self, register: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.recorder.is_rounded = True
         self.notes.write("comm_hook", lines=lines())
         return register(*args, **kwargs)
 
