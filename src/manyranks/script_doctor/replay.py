@@ -25,8 +25,8 @@ class Replay:
         return set.intersection(*names)
 
     def has(self, loader: int, pass_number: int) -> bool:
-        """Whether a rank has yielded anything in this pass."""
-        return bool(self._files(loader, pass_number, 0))
+        """Whether a rank has yielded anything in this pass, as far as it was kept."""
+        return bool(self._files(loader, pass_number, 0)) or self._is_too_large()
 
     def batches(self, loader: int, pass_number: int, samples: int | None) -> Iterator[Any]:
         """The joined batches of a pass; random numbers go on as on the first of the ranks.
@@ -40,13 +40,16 @@ class Replay:
             set_random_state(parts[0]["random"])
             yield batch
             number += 1
-        if any((folder / "too_large.json").exists() for folder in self.folders):
+        if self._is_too_large():
             raise CannotJoin("its batches are too large to be kept")
 
     def length(self, loader: int) -> int | None:
         """How many batches the script was told that this loader has, if it asked."""
         path = self.folders[0] / f"length-{loader}.json"
         return json.loads(path.read_text()) if path.exists() else None
+
+    def _is_too_large(self) -> bool:
+        return any((folder / "too_large.json").exists() for folder in self.folders)
 
     def _files(self, loader: int, pass_number: int, number: int) -> list[Path]:
         name = f"batch-{loader}-{pass_number}-{number}.pt"
