@@ -170,7 +170,7 @@ def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "")
         passed_checks(facts, findings),
         unreached_parts(facts),
         facts_to_judge(facts),
-        len(facts.of_each_rank("step")[0]),
+        max(map(len, facts.of_each_rank("step"))),
         ending,
         printed,
     )
@@ -227,15 +227,20 @@ def unreached_parts(facts: Facts) -> list[str]:
 def facts_to_judge(facts: Facts) -> list[str]:
     """Facts that are right or wrong by what the reader intends."""
     sentences = []
-    sizes = [f["size"] for f in facts.of_each_rank("forward")[0] if f["trains"] and f["size"]]
-    if sizes:
-        each = max(sizes)
+    sizes = [
+        [f["size"] for f in forwards if f["trains"] and f["size"]]
+        for forwards in facts.of_each_rank("forward")
+    ]
+    largest = [max(of_rank) for of_rank in sizes if of_rank]
+    if largest:
+        count = f"{len(largest)} ranks" + (" that train" if len(largest) < facts.ranks else "")
+        each = f"{largest[0]} on each rank" if equal(largest) else f"{max(largest)} on one rank"
         sentences.append(
-            f"a batch of {each} on each rank is one of {each * facts.ranks} on {facts.ranks}, and "
-            "changes with the number of ranks unless you divide it"
+            f"a batch of {each} is one of {sum(largest)} on {count}, and changes with the number "
+            "of ranks unless you divide it"
         )
-    if facts.of_any_rank("step"):
-        rates = sorted({rate for fact in facts.of_each_rank("step")[0] for rate in fact["rates"]})
+    rates = sorted({rate for fact in facts.of_one_rank("step") for rate in fact["rates"]})
+    if rates:
         text = f"{rates[0]:.3g}" + (f" to {rates[-1]:.3g}" if len(rates) > 1 else "")
         sentences.append(f"the learning rate was {text}")
     return sentences

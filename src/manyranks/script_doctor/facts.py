@@ -49,6 +49,10 @@ class Facts:
         facts_of_kind = (fact for facts in self.of_each_rank(kind) for fact in facts)
         return [fact for fact in facts_of_kind if all(fact.get(k) == v for k, v in equal.items())]
 
+    def of_one_rank(self, kind: str) -> list[dict]:
+        """The facts of this kind of the first rank that has any; rank 0 need not train."""
+        return next(filter(None, self.of_each_rank(kind)), [])
+
     def on_all_ranks(self, kind: str, **equal: Any) -> list[tuple[dict, ...]]:
         """The n-th fact of this kind and these values on all ranks, for each n that all have."""
         of_ranks = [
