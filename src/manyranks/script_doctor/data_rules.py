@@ -66,7 +66,7 @@ def whole_data_sets(facts: Facts) -> Iterator[Finding]:
 def samplers(facts: Facts) -> Iterator[Finding]:
     """Samplers whose arguments do not fit together, and epochs that nobody tells them."""
     distributed_passes = [
-        of_ranks for of_ranks in facts.on_all_ranks("pass") if of_ranks[0].get("distributed")
+        of_ranks for of_ranks in facts.passes_on_all_ranks() if of_ranks[0].get("distributed")
     ]
     for of_ranks in distributed_passes:
         arguments = [f["distributed"] for f in of_ranks if f.get("distributed")]
