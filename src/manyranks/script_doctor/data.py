@@ -68,6 +68,7 @@ class LoaderObserver:
             "workers": loader.num_workers,
             "batch": loader.batch_size,
             "made": self.creation_lines.get(loader, []),
+            "batches": batch_count(loader),
             "own_batches": type(loader.batch_sampler).__name__ not in ("BatchSampler", "NoneType"),
         }
         if isinstance(sampler, DistributedSampler):
@@ -110,14 +111,29 @@ class TruncatedIterator:
 
     def __next__(self) -> Any:
         if self.batch_count >= self.data.batches:
+            if self.iterator is not None:
+                self._note_end(cut=self.has_more())
             self.iterator = None  # ends its workers
             raise StopIteration
-        batch = next(self.iterator)
+        try:
+            batch = next(self.iterator)
+        except StopIteration:
+            self._note_end(cut=False)
+            raise
         self.batch_count += 1
         if self.batch_count == 2:
             self.data.full_passes[self.loader] = self.data.full_passes.get(self.loader, 0) + 1
         self._note(batch)
         return batch
+
+    def has_more(self) -> bool:
+        """Whether the loader holds more batches; True if it cannot tell."""
+        count = batch_count(self.iterator)
+        return count is None or count > self.batch_count
+
+    def _note_end(self, *, cut: bool) -> None:
+        about = {"loader": self.loader, "pass": self.pass_number}
+        self.data.notes.write("ended", **about, cut=cut)
 
     @hide_from_observers
     def _note(self, batch: Any) -> None:
@@ -133,6 +149,14 @@ class TruncatedIterator:
         if name == "iterator":
             raise AttributeError(name)
         return getattr(self.iterator, name)
+
+
+def batch_count(loader: Any) -> int | None:
+    """How many batches a loader over a map holds; also asked of its iterator."""
+    try:
+        return len(loader._index_sampler)
+    except (AttributeError, TypeError):
+        return None
 
 
 def random_states(dataset: Any) -> dict[str, int]:

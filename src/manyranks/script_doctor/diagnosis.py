@@ -16,6 +16,7 @@ from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
 from manyranks.launcher.limits import usable_cores
 from manyranks.network.links import Network
+from manyranks.script_doctor.call_rules import compared_calls
 from manyranks.script_doctor.facts import NOTE, Facts, Finding, equal
 from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
@@ -168,7 +169,7 @@ def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "")
         findings,
         files,
         passed_checks(facts, findings),
-        unreached_parts(facts),
+        unreached_parts(facts) + unseen_rest(facts),
         facts_to_judge(facts),
         max(map(len, facts.of_each_rank("step"))),
         ending,
@@ -197,14 +198,11 @@ def passed_checks(facts: Facts, findings: list[Finding]) -> list[str]:
         sentences.append("no pass repeated the order of a DistributedSampler")
     if facts.of_any_rank("file") and "one-file-by-all-ranks" not in failed_rules:
         sentences.append("no file was written by two ranks")
-    if (
-        facts.of_any_rank("comm")
-        and "rank-alone-in-a-collective" not in failed_rules
-        and not facts.hung
-    ):
-        sentences.append(
-            f"the ranks made the same calls, {len(facts.of_each_rank('comm')[0])} in all"
-        )
+    unmatched = {"rank-alone-in-a-collective", "unequal-batches", "shapes-differ"}
+    calls, all_same = compared_calls(facts)
+    if calls and all_same and not failed_rules & unmatched and not facts.hung:
+        groups = "of each group " if facts.of_any_rank("group") else ""
+        sentences.append(f"the ranks {groups}made the same collective calls, {calls} in all")
     return sentences
 
 
@@ -213,11 +211,29 @@ def equal_in(steps: list[tuple[dict, ...]], name: str) -> bool:
     return all(equal([fact[name] for fact in step]) for step in steps)
 
 
+def unseen_rest(facts: Facts) -> list[str]:
+    """Where the doctor itself ended a pass or the script."""
+    cuts = [fact for fact in facts.of_one_rank("ended") if fact["cut"]]
+    batches = facts.of_one_rank("batch")
+    rest = []
+    if cuts:
+        key = {"loader": cuts[0]["loader"], "pass": cuts[0]["pass"]}
+        count = sum(key.items() <= fact.items() for fact in batches)
+        rest.append(f"what comes after batch {count} of a pass (--batches), also its last batches")
+    if facts.of_any_rank("enough"):
+        rest.append("what the script does after the last step that was seen (--steps, --passes)")
+    return rest
+
+
 def unreached_parts(facts: Facts) -> list[str]:
     """What a training may have and this run did not reach."""
     reached = {
         "a second pass over the training data": len(facts.passes(trained=True)) > 1,
-        "an evaluation over a loader": bool(facts.passes(trained=False)),
+        "an evaluation over a loader": any(
+            facts.trains(fact, rank) is False
+            for rank, passes in enumerate(facts.of_each_rank("pass"))
+            for fact in passes
+        ),
         "a checkpoint being loaded": bool(facts.of_any_rank("load")),
         "a file being written": bool(facts.of_any_rank("file")),
     }

@@ -11,6 +11,7 @@ from typing import Any
 from manyranks.diagnostics.user_code import is_own
 from manyranks.script_doctor.data import LoaderObserver
 from manyranks.script_doctor.fake_cuda import cpu_for_gpus
+from manyranks.script_doctor.groups import GroupObserver
 from manyranks.script_doctor.notes import Notes
 from manyranks.script_doctor.patches import Patches
 from manyranks.script_doctor.redirection import Redirection
@@ -45,6 +46,7 @@ class ObservedWorker:
                 cpu_for_gpus(patches)
             Redirection(notes, self.folder / "written").install(patches)
             data.install(patches)
+            GroupObserver(notes).install(patches)
             training.install(patches)
             try:
                 self.__wrapped__(*args, **kwargs)

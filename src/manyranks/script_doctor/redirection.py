@@ -161,6 +161,9 @@ class Redirection:
         if absolute is None:
             return call(path, *args, **kwargs)
         target = self.redirected(absolute)
+        if call.__name__ in ("remove", "unlink") and exists(target):
+            path_in_run = absolute.removeprefix(os.sep)
+            self.notes.write("removed", path=path_in_run, lines=lines())
         if call.__name__ == "mkdir":
             if true_stat(absolute, quiet=True) is not None:
                 raise FileExistsError(17, "File exists", str(path))

@@ -373,6 +373,58 @@ EDITED = {
         ),
         {"replicas-differ"},
     ),
+    # all_gather of as many rows as each rank happens to have
+    "shapes_differ_in_all_gather": (
+        "evaluation_truncates_padding",
+        edit(
+            "DataLoader(dataset, 16, sampler=DistributedSampler(dataset, shuffle=False))",
+            "DataLoader([*dataset][dist.get_rank() :: dist.get_world_size()], 16)",
+            "    dist.all_gather(everyone, hits)\n",
+            "    dist.all_gather(everyone, hits)  # <- here\n",
+        ),
+        {"shapes-differ"},
+    ),
+    # a step is skipped where this rank's own loss is large; the shards of this rank stay behind
+    "step_on_some_ranks": (
+        "fully_shard_then_optimizer",
+        edit(
+            "        optim.step()\n",
+            "        if step != 2 or dist.get_rank() == 0:\n            optim.step()  # <- here\n",
+        ),
+        {"step-on-some-ranks"},
+    ),
+    # the ranks end their passes when their own rows end; one of them has more
+    "unequal_batches_of_a_stream": (
+        "iterable_shares_that_agree_to_stop",
+        edit(
+            "            dist.all_reduce(has_batch, op=dist.ReduceOp.MIN)\n",
+            "",
+            "batch_size=6)",
+            "batch_size=6)  # <- here",
+        ),
+        {"unequal-batches"},
+    ),
+    # the same with a data set for each rank, in more passes than the doctor looks at
+    "unequal_batches_of_many_passes": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "    dataset = Digits()\n    sampler = DistributedSampler(dataset, seed=args.seed)\n",
+            "    dataset = Digits(96 + 24 * rank)\n",
+            "sampler=sampler)",
+            "shuffle=True)  # <- here",
+            "range(2)",
+            "range(6)",
+            "        sampler.set_epoch(epoch)\n",
+            "",
+        ),
+        {"unequal-batches"},
+    ),
+    # only its members make a group: here it goes on, with another back end or order it hangs
+    "new_group_on_its_members": (
+        "groups_made_by_all_ranks",
+        edit("dist.new_group([0])", "dist.new_group([0]) if rank == 0 else None  # <- here"),
+        {"new-group-differs"},
+    ),
     # writes to .data: each rank adds noise of its own to the weights
     "replicas_differ_data_write": (
         "seeds_differ_ddp_broadcasts",
