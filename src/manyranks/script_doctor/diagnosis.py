@@ -17,7 +17,7 @@ from manyranks.launcher.launch import run_ranks
 from manyranks.launcher.limits import usable_cores
 from manyranks.network.links import Network
 from manyranks.script_doctor.call_rules import compared_calls
-from manyranks.script_doctor.facts import NOTE, Facts, Finding, equal
+from manyranks.script_doctor.facts import NOTE, Facts, Finding, equal, number_in_words
 from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
 from manyranks.script_doctor.rules import evaluate_rules
@@ -67,7 +67,8 @@ class DoctorReport:
             f"Files that it opened for writing went to a folder that is gone: {names}."
             if self.files
             else "It opened no file for writing.",
-            f"{self.script} on {self.ranks} CPU ranks: {self.steps} steps were seen.",
+            f"{self.script} on {self.ranks} CPU ranks: {number_in_words(self.steps, 'step')} "
+            + ("was seen." if self.steps == 1 else "were seen."),
         ]
         for finding in self.findings:
             first, *others = finding.lines or (self.script,)
@@ -189,12 +190,15 @@ def passed_checks(facts: Facts, findings: list[Finding]) -> list[str]:
     sentences = []
     gradients = {"not-synchronised", "past-the-wrapper", "changed-after-ddp"}
     if steps and equal_in(steps, "gradients") and not failed_rules & gradients:
-        sentences.append(f"the ranks used equal gradients in {len(steps)} steps")
+        sentences.append(f"the ranks used equal gradients in {number_in_words(len(steps), 'step')}")
     if steps and equal_in(steps, "weights") and "replicas-differ" not in failed_rules:
-        sentences.append(f"their weights were equal before {len(steps)} steps")
-    if inputs and not failed_rules & {"same-rows", "sampler-differs-by-rank"}:
-        sentences.append(f"they computed with rows of their own in {len(inputs)} forward passes")
-    if len(facts.passes(trained=True)) > 1 and "no-set-epoch" not in failed_rules:
+        sentences.append(f"their weights were equal before {number_in_words(len(steps), 'step')}")
+    if inputs and all(
+        len({fact["input"] for fact in of_ranks}) == facts.ranks for of_ranks in inputs
+    ):
+        count = number_in_words(len(inputs), "forward pass")
+        sentences.append(f"no two ranks computed with the same batch in {count}")
+    if orders_differ(facts):
         sentences.append("no pass repeated the order of a DistributedSampler")
     if facts.of_any_rank("file") and "one-file-by-all-ranks" not in failed_rules:
         sentences.append("no file was written by two ranks")
@@ -204,6 +208,17 @@ def passed_checks(facts: Facts, findings: list[Finding]) -> list[str]:
         groups = "of each group " if facts.of_any_rank("group") else ""
         sentences.append(f"the ranks {groups}made the same collective calls, {calls} in all")
     return sentences
+
+
+def orders_differ(facts: Facts) -> bool:
+    """True if a DistributedSampler was told another epoch in each of several passes."""
+    epochs: dict[int, list[int]] = {}
+    for of_ranks in facts.passes(trained=True):
+        sampler = of_ranks[0].get("distributed")
+        if sampler and sampler["shuffle"]:
+            epochs.setdefault(of_ranks[0]["loader"], []).append(sampler["epoch"])
+    several = [of_loader for of_loader in epochs.values() if len(of_loader) > 1]
+    return bool(several) and all(len(set(epochs)) == len(epochs) for epochs in several)
 
 
 def equal_in(steps: list[tuple[dict, ...]], name: str) -> bool:

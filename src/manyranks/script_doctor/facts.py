@@ -197,6 +197,12 @@ def times_in_words(number: int) -> str:
     return "once" if number == 1 else f"{number} times"
 
 
+def number_in_words(number: int, what: str) -> str:
+    """`1 step`, `16 steps`; `passes` for more than one pass."""
+    ending = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number} {what}{ending}"
+
+
 def share_in_words(number: int, of: int, what: str) -> str:
     """`12 of 16 steps`, `all 16 steps`."""
     return f"all {of} {what}" if number == of else f"{number} of {of} {what}"

@@ -11,7 +11,11 @@ CACHES = ("/.cache/", "__pycache__", ".pyc", "/.triton/", "torchinductor")
 # A cause, and the rules whose findings would only be its symptoms.
 SYMPTOMS_OF = {
     "data-sets-differ": {"evaluation-counts-padding"},
-    "same-rows": {"equal-dropout", "equal-augmentation", "sampler-differs-by-rank"},
+    "sampler-differs-by-rank": {"equal-dropout", "equal-augmentation", "shares-overlap"},
+    "same-rows": {
+        *("equal-dropout", "equal-augmentation"),
+        *("sampler-differs-by-rank", "data-sets-differ", "shares-overlap"),
+    },
     "equal-worker-seeds": {"equal-augmentation"},
     "past-the-wrapper": {"not-synchronised", "forward-outside-no-sync"},
     "not-synchronised": {"forward-outside-no-sync", "loss-not-divided"},
@@ -182,6 +186,7 @@ def no_step(facts: Facts) -> Iterator[Finding]:
 RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     data_rules.same_rows,
     data_rules.samplers,
+    data_rules.shares,
     reduction_unfinished,
     gradient_rules.before_sharding,
     gradient_rules.gradients,

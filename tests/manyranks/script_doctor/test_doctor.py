@@ -308,8 +308,10 @@ def test_what_is_noted_of_each_pass_over_a_loader(script, tmp_path):
             assert (fact["sampler"], fact["batch"]) == ("DistributedSampler", 2)
             assert (fact["workers"], fact["own_batches"]) == (0, False)
             assert (fact["made"][0], fact["lines"][0]) == ("train.py:10", "train.py:13")
-        assert first["first"] and first["whole"] and first["first"] != first["whole"]
-        assert not {"first", "whole"} & second.keys()
+        places = [[place for place, _ in first[name]] for name in ("items", "whole")]
+        assert places == [[0, 1, 3, 5, 7], [0, 2, 4, 6, 9]]
+        assert first["items"][0][1] == first["whole"][1][1] != first["whole"][0][1]
+        assert not {"items", "whole"} & second.keys()
 
 
 def test_rules_see_facts_alone():

@@ -2,7 +2,8 @@
 
 A mistake is an edit of a healthy script, as it was seen in threads, or a script of its own in
 `wrong/` where it needs another form of program. `# <- here` marks the lines that a finding may
-name: that of the mistake, and where something is missing, that where one notices it.
+name: that of the mistake, and where something is missing, that where one notices it. `# <- here
+first` marks the line that must come first.
 """
 
 from collections.abc import Iterator
@@ -408,6 +409,8 @@ EDITED = {
     "unequal_batches_of_many_passes": (
         "seeds_differ_ddp_broadcasts",
         edit(
+            "manual_seed(0)",
+            "manual_seed(n)",
             "    dataset = Digits()\n    sampler = DistributedSampler(dataset, seed=args.seed)\n",
             "    dataset = Digits(96 + 24 * rank)\n",
             "sampler=sampler)",
@@ -457,6 +460,52 @@ EDITED = {
             " in loader:  # <- here",
         ),
         {"same-rows"},
+    ),
+    # every rank reads the same batches in the same order: a loader without a sampler
+    "same_rows_without_a_sampler": (
+        "split_by_one_seed",
+        edit(
+            "batch_size=8, sampler=sampler)",
+            "batch_size=8)  # <- here first",
+            "        sampler.set_epoch(epoch)\n",
+            "",
+        ),
+        {"same-rows"},
+    ),
+    # each rank shuffles the numbers of the rows by a seed of its own, and takes its share of them
+    "shares_overlap_unseeded_permutation": (
+        "shares_of_one_permutation",
+        edit(
+            ", generator=torch.Generator().manual_seed(0))",
+            ")",
+            "shuffle=True)",
+            "shuffle=True)  # <- here first",
+        ),
+        {"shares-overlap"},
+    ),
+    # random_split by the global random state, which was seeded by the rank
+    "data_sets_differ_random_split": (
+        "split_by_one_seed",
+        edit(
+            ", generator=torch.Generator().manual_seed(0))",
+            ")",
+            "batch_size=8, sampler=sampler)",
+            "batch_size=8, sampler=sampler)  # <- here first",
+        ),
+        {"data-sets-differ"},
+    ),
+    # all have the same rows, in an order of their own, as when each lists a folder
+    "data_sets_differ_in_order": (
+        "split_by_one_seed",
+        edit(
+            "    rows = TensorDataset(x)\n",
+            "    rows = TensorDataset(torch.cat([x[:1], x[1:][torch.randperm(149)]]))\n",
+            "batch_size=8, sampler=sampler)",
+            "batch_size=8, sampler=sampler)  # <- here first",
+            "random_split(rows, [130, 20], generator=torch.Generator().manual_seed(0))",
+            "rows, rows",
+        ),
+        {"data-sets-differ"},
     ),
     # LongLive #71: the sampler is seeded by the rank, so the shares overlap
     "sampler_differs_by_rank_seed": (
@@ -560,8 +609,11 @@ def test_a_mistake_is_named_with_its_line(name, ranks, tmp_path):
     report = doctor(script, ranks=ranks)
     findings = [finding for finding in report.findings if finding.rule in rules]
     lines = {int(line.partition(":")[2]) for finding in findings for line in finding.lines}
-    marks = {n for n, line in enumerate(script.read_text().splitlines(), 1) if HERE in line}
+    text = script.read_text().splitlines()
+    marks = {n for n, line in enumerate(text, 1) if HERE in line}
     assert any(abs(line - mark) <= 2 for line in lines for mark in marks), report
+    firsts = {number for number in marks if f"{HERE} first" in text[number - 1]}
+    assert not firsts or int(findings[0].lines[0].partition(":")[2]) in firsts, report
     others = [f.rule for f in report.findings if f not in findings and f.level != NOTE]
     assert others == [], report  # one cause for a symptom
 
