@@ -115,6 +115,12 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     return getattr(tensor, "_local_tensor", tensor).detach()
 
 
+def has_values(gradient: torch.Tensor) -> bool:
+    """True if a gradient, or this rank's shard of it, is not all zeros."""
+    own = local(gradient)
+    return bool((own.coalesce().values() if own.is_sparse else own).any())
+
+
 def is_sharded(tensor: torch.Tensor) -> bool:
     """True for a DTensor, of which each rank holds its own part."""
     return hasattr(tensor, "_local_tensor")

@@ -2,9 +2,19 @@
 
 from collections.abc import Iterator
 
-from manyranks.script_doctor.facts import LIKELY, WRONG, Facts, Finding, equal, lines_of
+from manyranks.script_doctor.facts import (
+    LIKELY,
+    NOTE,
+    WRONG,
+    Facts,
+    Finding,
+    equal,
+    lines_of,
+    number_in_words,
+)
 
 DDP_PAGE, SHARDED_PAGE = "02_distributed_data_parallel", "06_fully_sharded"
+COLLECTIVES_PAGE = "05_collectives"
 
 
 def trained_by_all(facts: Facts) -> Iterator[tuple[int, list[list[dict]]]]:
@@ -93,6 +103,40 @@ def parameters_in_words(places: set[int]) -> str:
     """`1, 2, 3 …`, counted from 1."""
     numbers = [str(place + 1) for place in sorted(places)]
     return ", ".join(numbers[:4]) + (" …" if len(numbers) > 4 else "")
+
+
+def cut_graphs(facts: Facts) -> Iterator[Finding]:
+    """Parameters whose way to the loss is a collective that keeps no graph."""
+    cuts = facts.of_one_rank("cut")
+    severed = [f for f in cuts if f["severed"]]
+    if severed:
+        names = [name.removeprefix("module.") for name in severed[0]["severed"] if name]
+        such = f", such as {names[0]}," if names else ""
+        number = number_in_words(len(severed[0]["severed"]), "parameter")
+        yield Finding(
+            "graph-cut",
+            WRONG,
+            f"{number}{such} led only into {severed[0]['op']}, which keeps no graph, and got no "
+            "gradient back.",
+            "To the loss, what a call of torch.distributed returns is a constant: use one with a "
+            "backward pass, as in torch.distributed.nn.functional, or put the rank's own piece "
+            "back into the result (pieces[rank] = own), which gives its own gradient.",
+            lines_of(severed[0]),
+            COLLECTIVES_PAGE,
+        )
+        return
+    gathered = [f for f in cuts if f["joined"] and f["size"] > 1 and "all_gather" in f["op"]]
+    if len(gathered) > 1:
+        yield Finding(
+            "graph-cut",
+            NOTE,
+            f"Tensors that need a gradient went into {gathered[0]['op']}, which keeps no graph, in "
+            f"{number_in_words(len(gathered), 'call')}.",
+            "If the loss uses what came back, the other ranks' rows are constants there, as is "
+            "common in contrastive losses.",
+            lines_of(gathered[0]),
+            COLLECTIVES_PAGE,
+        )
 
 
 def nothing_sent(facts: Facts) -> Iterator[Finding]:

@@ -20,14 +20,15 @@ from torch.optim.optimizer import (
 )
 
 from manyranks.recording.dispatch_mode import Recorder
+from manyranks.script_doctor.graph_cuts import GraphCuts
 from manyranks.script_doctor.losses import loss_divisor
 from manyranks.script_doctor.notes import (
     Notes,
     digest,
+    has_values,
     hashes,
     is_sharded,
     lines,
-    local,
     row_hashes,
     sizes,
     tensors_in,
@@ -55,6 +56,7 @@ class TrainingObserver:
         self.wrapped: dict[int, dict[int, nn.Parameter]] = {}  # the same of all, kept alive
         # Names that got a gradient, where DDP looks for others.
         self.used_names: dict[int, set[str]] = {}
+        self.cuts = GraphCuts(notes, self._parameter_names)
         self.step_count = self.write_count = 0
         self.ended = False
 
@@ -231,6 +233,7 @@ class TrainingObserver:
     def _before_backward(self, tensors: Any) -> None:
         first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         divisor, means = loss_divisor(first)
+        self.cuts.note_loss(first)
         sync = {str(self._number(w)): w.require_backward_grad_sync for w in self.wrappers}
         # Zero and None alike: what was cleared, in whichever way, is not accumulated.
         adds = any(p.grad is not None and has_values(p.grad) for p in self._parameters())
@@ -273,7 +276,8 @@ class TrainingObserver:
             self._number(optimizer)
             self.optimizers.append(optimizer)
         parameters = optimizer_parameters(optimizer)
-        names = {id(p): name for m in self.models for name, p in m.named_parameters()}
+        names = self._parameter_names()
+        self.cuts.note_step(parameters)
         wrappers = [self._number(w) for w in self.wrappers if set(map(id, parameters)) & ids(w)]
         self.active_calls.calls.append("step")
         self.notes.write(
@@ -346,6 +350,9 @@ class TrainingObserver:
     def _number(self, thing: Any) -> int:
         return self.numbers.setdefault(id(thing), len(self.numbers))
 
+    def _parameter_names(self) -> dict[int, str]:
+        return {id(p): name for m in self.models for name, p in m.named_parameters()}
+
     def _parameters(self) -> Iterator[nn.Parameter]:
         return itertools.chain(*(model.parameters() for model in self.models))
 
@@ -391,14 +398,16 @@ class CallObserver(Recorder):
     def note(self, func: Any, name: str, args: tuple, kwargs: dict) -> list[dict]:
         """Note the call before it runs, with what it sends if the reader's code calls it."""
         rows = super().note(func, name, args, kwargs)
-        self._note(rows, args)
+        self._note(rows, func, args)
         return rows
 
     @hide_from_observers
-    def _note(self, rows: list[dict], args: tuple) -> None:
+    def _note(self, rows: list[dict], func: Any, args: tuple) -> None:
         training = self.training
         by = next(iter(training.active_calls.calls), "hand")
         tensors: Sequence = tensors_in(list(args)) if by == "hand" else ()
+        if by in ("hand", "forward") and func.namespace == "c10d":
+            training.cuts.note_call(rows[0]["op"], tensors_in(list(args)))
         numbers = [float(t) for t in tensors if t.numel() == 1 and not t.is_complex()]
         for row in rows:
             training.notes.write(
@@ -444,12 +453,6 @@ def is_spread(parameter: torch.Tensor) -> bool:
     """True for a parameter of which all ranks of the world hold a part, or the whole."""
     mesh = getattr(parameter, "device_mesh", None)
     return is_sharded(parameter) and mesh is not None and mesh.size() == dist.get_world_size()
-
-
-def has_values(gradient: torch.Tensor) -> bool:
-    """True if a gradient, or this rank's shard of it, is not all zeros."""
-    own = local(gradient)
-    return bool((own.coalesce().values() if own.is_sparse else own).any())
 
 
 def data_address(tensor: torch.Tensor) -> int:

@@ -273,6 +273,18 @@ EDITED = {
         ),
         {"no-step-seen"},
     ),
+    # fromage #33: the rows that all_gather brings back carry no graph, not even the rank's own
+    "graph_cut_by_all_gather": (
+        "contrastive_own_rows_put_back",
+        edit(
+            "            everyone = torch.cat([everyone[: rank * n], passages, "
+            "everyone[(rank + 1) * n :]])\n",
+            "",
+            "passages.contiguous())",
+            "passages.contiguous())  # <- here first",
+        ),
+        {"graph-cut"},
+    ),
     # nerv #1: parameters are broadcast once, gradients are never averaged
     "not_synchronised_broadcast_only": (
         "hand_written_averaging",
