@@ -14,6 +14,7 @@ from manyranks.script_doctor.fake_cuda import cpu_for_gpus
 from manyranks.script_doctor.groups import GroupObserver
 from manyranks.script_doctor.notes import Notes
 from manyranks.script_doctor.patches import Patches
+from manyranks.script_doctor.printing import PrintObserver
 from manyranks.script_doctor.redirection import Redirection
 from manyranks.script_doctor.training import ObservationEnded, TrainingObserver
 
@@ -47,6 +48,7 @@ class ObservedWorker:
             Redirection(notes, self.folder / "written").install(patches)
             data.install(patches)
             GroupObserver(notes).install(patches)
+            PrintObserver(notes).install(patches)
             training.install(patches)
             try:
                 self.__wrapped__(*args, **kwargs)

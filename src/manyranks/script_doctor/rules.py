@@ -2,7 +2,13 @@
 
 from collections.abc import Callable, Iterator, Sequence
 
-from manyranks.script_doctor import call_rules, data_rules, gradient_rules, step_rules
+from manyranks.script_doctor import (
+    call_rules,
+    data_rules,
+    gradient_rules,
+    report_rules,
+    step_rules,
+)
 from manyranks.script_doctor.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
 
 UNUSED_PARAMETERS = "Expected to have finished reduction"
@@ -12,6 +18,7 @@ CACHES = ("/.cache/", "__pycache__", ".pyc", "/.triton/", "torchinductor")
 SYMPTOMS_OF = {
     "data-sets-differ": {"evaluation-counts-padding"},
     "sampler-differs-by-rank": {"equal-dropout", "equal-augmentation", "shares-overlap"},
+    "result-of-one-share": {"evaluation-counts-padding"},  # nothing is counted together
     "same-rows": {
         *("equal-dropout", "equal-augmentation"),
         *("sampler-differs-by-rank", "data-sets-differ", "shares-overlap"),
@@ -210,6 +217,9 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     call_rules.groups,
     call_rules.collectives,
     call_rules.removed_files,
+    report_rules.evaluations,
+    report_rules.own_losses,
+    report_rules.equal_lines,
     threads,
     no_step,
 )

@@ -237,9 +237,11 @@ class TrainingObserver:
         sync = {str(self._number(w)): w.require_backward_grad_sync for w in self.wrappers}
         # Zero and None alike: what was cleared, in whichever way, is not accumulated.
         adds = any(p.grad is not None and has_values(p.grad) for p in self._parameters())
-        self.notes.write(
-            "backward", divisor=divisor, means=means, sync=sync, adds=adds, lines=lines()
-        )
+        loss = None
+        if isinstance(first, torch.Tensor) and first.numel() == 1 and not is_sharded(first):
+            loss = float(first)
+        facts = {"divisor": divisor, "means": means, "loss": loss, "sync": sync, "adds": adds}
+        self.notes.write("backward", **facts, lines=lines())
 
     @hide_from_observers
     def _note_targets(self, target: torch.Tensor, reduction: str, ignored: int) -> None:

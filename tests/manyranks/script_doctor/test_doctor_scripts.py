@@ -52,6 +52,37 @@ EDITED = {
         ),
         {"changed-after-ddp"},
     ),
+    # llm.c #551: rank 0 logs the loss of its own rows as that of the run
+    "loss_of_one_rank": (
+        "contrastive_own_rows_put_back",
+        edit(
+            "            dist.all_reduce(mean_loss)\n",
+            "",
+            'print(f"epoch {epoch}: loss {mean_loss.item() / world:.4f}")',
+            'print(f"epoch {epoch}: loss {mean_loss.item():.4f}")  # <- here first',
+        ),
+        {"loss-of-one-rank"},
+    ),
+    # each line comes as often as there are ranks
+    "printed_by_all_ranks": (
+        "evaluation_sums_and_counts",
+        edit(
+            "        if dist.get_rank() == 0:\n            logging.info(",
+            "        if True:\n            print(  # <- here first\n                ",
+        ),
+        {"printed-by-all-ranks"},
+    ),
+    # the accuracy of rank 0's share of the test rows, logged as that of the model
+    "result_of_one_share": (
+        "evaluation_sums_and_counts",
+        edit(
+            "        dist.all_reduce(sums)\n",
+            "",
+            "epoch, loss, accuracy)",
+            "epoch, loss, accuracy)  # <- here first",
+        ),
+        {"result-of-one-share"},
+    ),
     # examples #969, #1078: without map_location, every rank's copy lies where it was saved
     "checkpoint_on_one_device": (
         "module_for_state_dict_only",
