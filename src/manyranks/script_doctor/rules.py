@@ -133,20 +133,30 @@ def files(facts: Facts) -> Iterator[Finding]:
             lines_of(fact),
             "08_checkpoint_and_recover",
         )
-    loads: dict[str, list[dict]] = {}
-    for fact in facts.of_any_rank("load"):
-        if fact["to"] in (None, "cuda", "cuda:0"):
-            loads.setdefault(fact["path"], []).append(fact)
-    for path, of in loads.items():
-        if len(of) > 1 and "cuda" in facts.source:
-            where = of[0]["to"] or "the device that it was saved from"
+    if "cuda" in facts.source:
+        yield from loads_to_one_device(facts)
+
+
+def loads_to_one_device(facts: Facts) -> Iterator[Finding]:
+    """Files whose tensors several ranks put onto one GPU."""
+    by_path: dict[str, dict[int, dict]] = {}
+    for rank, loads in enumerate(facts.of_each_rank("load")):
+        for fact in loads:
+            # After set_device, "cuda" is the rank's own.
+            is_own = fact["to"] == "cuda" and "set_device" in facts.source
+            if fact["to"] in (None, "cuda", "cuda:0") and not is_own:
+                by_path.setdefault(fact["path"], {}).setdefault(rank, fact)
+    for path, of_ranks in by_path.items():
+        if len(of_ranks) > 1:
+            fact = next(iter(of_ranks.values()))
+            where = fact["to"] or "the device that it was saved from"
             yield Finding(
                 "checkpoint-on-one-device",
                 LIKELY,
-                f"All ranks load {path.rpartition('/')[2]} to {where}.",
-                "On GPUs each rank puts a copy onto that one GPU: map_location='cpu', or the "
-                "rank's own device.",
-                lines_of(of[0]),
+                f"{len(of_ranks)} ranks load {path.rpartition('/')[2]} to {where}.",
+                "On GPUs each rank puts a copy onto that one GPU: load to 'cpu', or to the rank's "
+                "own device.",
+                lines_of(fact),
                 "08_checkpoint_and_recover",
             )
             return

@@ -169,6 +169,33 @@ torch.cuda.synchronize()
     assert [finding.rule for finding in report.findings] == ["same-rows"] and report.ending == ""
 
 
+@pytest.mark.parametrize(
+    ("load", "rules"),
+    [
+        ('load_file("a.safetensors", device="cuda")', ["checkpoint-on-one-device"]),
+        ('torch.load("a.pt")', ["checkpoint-on-one-device"]),
+        (
+            'torch.load("a.pt", map_location="cuda"), '
+            'torch.load("a.pt", torch.device("cuda", rank)), load_file("a.safetensors", rank)',
+            [],
+        ),
+    ],
+)
+def test_files_that_all_ranks_load_to_one_gpu(load, rules, script):
+    path = script(f"""
+from safetensors.torch import load_file, save_file
+torch.cuda.set_device(rank)
+if rank == 0:
+    torch.save(torch.ones(2).cuda(), "a.pt")
+    save_file({{"a": torch.ones(2)}}, "a.safetensors")
+dist.barrier()
+{load}
+{MODEL}for _ in range(2):
+    {STEP}""")
+    report = doctor(path, as_if_gpus=True)
+    assert ([finding.rule for finding in report.findings], report.ending) == (rules, ""), report
+
+
 def test_a_hang_ends_and_names_the_rank(script):
     text = (
         f"{MODEL}for _ in range(4):\n    {STEP}if rank == 0:\n    dist.barrier()\nelse:\n    {STEP}"
