@@ -18,6 +18,7 @@ TOLERANCE = 1e-4  # of the norm: rounding, and sums in another order
 LATER_TOLERANCE = 1e-2  # after a step, which may have made rounding errors larger
 ROUNDED_TOLERANCE = 0.05  # if something is computed with 16 bits
 DIRECTION = 1e-6  # of 1 - cosine
+SCALED = 0.01  # of a factor: a step that depends on how rows are divided makes smaller ones
 NO_GRADIENT = 1e-12
 NEGLIGIBLE = 1e-4  # of the root mean square: below it a gradient may be rounding alone
 NO_WEIGHT = 0.01  # of a rank's gradient in the one that is used
@@ -156,7 +157,9 @@ def compare_step(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) ->
     found = describe(Comparison(Kind.OTHER, steps=1, rows=len(one.rows)), of_ranks)
     if whole.relative < tolerance and found.apart < tolerance:
         found.kind = Kind.EQUAL
-    elif whole.is_parallel(tolerance) and found.apart < TOLERANCE:
+    elif (
+        whole.is_parallel(tolerance) and abs(whole.factor - 1) > SCALED and found.apart < TOLERANCE
+    ):
         found.kind = Kind.SCALED
     relative = {
         name: max(

@@ -99,6 +99,7 @@ class LoaderObserver:
             "workers": loader.num_workers,
             "batch": loader.batch_size,
             "made": self.creation_lines.get(loader, []),
+            "batches": batch_count(loader),
             "own_batches": type(loader.batch_sampler).__name__ not in ("BatchSampler", "NoneType"),
         }
         if isinstance(sampler, DistributedSampler):
@@ -107,9 +108,10 @@ class LoaderObserver:
         if not isinstance(dataset, IterableDataset) and hasattr(dataset, "__len__"):
             fact["length"] = len(dataset)
             if pass_number == 1 and isinstance(dataset, Subset):
-                fact["whole"] = first_item(dataset.dataset)
+                fact["whole"] = some_items(dataset.dataset)
             if pass_number == 1:
-                fact["first"] = first_item(dataset)
+                fact["items"] = some_items(dataset)
+            fact["repeats"] = bool(getattr(sampler, "replacement", False))
         self.notes.write("pass", **fact, lines=lines())
 
     # Random numbers
@@ -141,14 +143,29 @@ class TruncatedIterator:
 
     def __next__(self) -> Any:
         if self.batch_count >= self.data.batches:
+            if self.iterator is not None:
+                self._note_end(cut=self.has_more())
             self.iterator = None  # ends its workers
             raise StopIteration
-        batch = next(self.iterator)
+        try:
+            batch = next(self.iterator)
+        except StopIteration:
+            self._note_end(cut=False)
+            raise
         self.batch_count += 1
         if self.batch_count == 2:
             self.data.full_passes[self.loader] = self.data.full_passes.get(self.loader, 0) + 1
         self._note(batch)
         return batch
+
+    def has_more(self) -> bool:
+        """Whether the loader holds more batches; True if it cannot tell."""
+        count = batch_count(self.iterator)
+        return count is None or count > self.batch_count
+
+    def _note_end(self, *, cut: bool) -> None:
+        about = {"loader": self.loader, "pass": self.pass_number}
+        self.data.notes.write("ended", **about, cut=cut)
 
     @hide_from_observers
     def _note(self, batch: Any) -> None:
@@ -167,6 +184,14 @@ class TruncatedIterator:
         if name == "iterator":
             raise AttributeError(name)
         return getattr(self.iterator, name)
+
+
+def batch_count(loader: Any) -> int | None:
+    """How many batches a loader over a map holds; also asked of its iterator."""
+    try:
+        return len(loader._index_sampler)
+    except (AttributeError, TypeError):
+        return None
 
 
 def random_states(dataset: Any) -> dict[str, int]:
@@ -193,22 +218,33 @@ def hash_state(state: Any) -> int:
     return digest(pickle.dumps(state))
 
 
-def first_item(dataset: Any) -> int | None:
-    """A check sum of its first row; None if it is drawn by chance, or if asking may disturb it."""
+def some_items(dataset: Any) -> list[list[int]] | None:
+    """[place, check sum] of the first row, the last, and three between.
+
+    None if rows are drawn by chance, or if asking may disturb it.
+    """
     if any(name.startswith("self.") for name in random_states(dataset)):
         return None
     states = torch.get_rng_state(), numpy.random.get_state(), random.getstate()
     try:
         before = random_states(dataset)
-        row = [hash_of(tensor) for tensor in tensors_in([dataset[0]])]
+        last = len(dataset) - 1
+        items = [[at, item_hash(dataset[at])] for at in sorted({last * i // 4 for i in range(5)})]
         by_chance = random_states(dataset) != before
-        return digest(repr(row).encode()) if row and not by_chance else None
+        return items if all(row for _, row in items) and not by_chance else None
     except Exception:  # whatever its own code raises: then its pass will, too
         return None
     finally:
         torch.set_rng_state(states[0])
         numpy.random.set_state(states[1])
         random.setstate(states[2])
+
+
+def item_hash(item: Any) -> int:
+    """A check sum of a row: of its tensors, else of what it prints; 0 if that tells nothing."""
+    row = [hash_of(tensor) for tensor in tensors_in([item])]
+    text = repr(row or item)
+    return 0 if " at 0x" in text else digest(text.encode())
 
 
 def line_of(dataset: Any) -> list[str]:

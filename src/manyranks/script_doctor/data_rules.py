@@ -1,5 +1,6 @@
 """What loaders tell: which rows the ranks read, in which order, with which random numbers."""
 
+from collections import Counter
 from collections.abc import Iterator
 
 from manyranks.script_doctor.facts import (
@@ -15,6 +16,7 @@ from manyranks.script_doctor.facts import (
 
 SAMPLERS = "04_samplers"
 MIN_EQUAL_SHARE = 0.9  # of the forward passes
+MIN_SHARED, MIN_SHARE = 4, 0.1  # rows, and of a rank's rows: below, equal rows may be chance
 
 
 def same_rows(facts: Facts) -> Iterator[Finding]:
@@ -28,7 +30,11 @@ def same_rows(facts: Facts) -> Iterator[Finding]:
             continue
         same = [f for f in with_input if equal([fact["input"] for fact in f])]
         if len(with_input) > 1 and len(same) >= MIN_EQUAL_SHARE * len(with_input):
-            passes = facts.passes(trained=True)
+            forward, passes = lines_of(with_input[0][0]), facts.passes(trained=True)
+            loader = lines_of(passes[0][0], key="made") if passes else ()
+            sampler = passes[0][0].get("distributed") if passes else None
+            if sampler and equal([(f.get("distributed") or {}).get("rank") for f in passes[0]]):
+                return  # `samplers` names the cause
             yield Finding(
                 "same-rows",
                 WRONG,
@@ -36,7 +42,7 @@ def same_rows(facts: Facts) -> Iterator[Finding]:
                 f"{share_in_words(len(same), len(with_input), 'forward passes')}.",
                 "The ranks repeat each other's work: give each its own rows, by a "
                 "DistributedSampler, or by a random state of its own.",
-                lines_of(with_input[0][0]) + (lines_of(passes[0][0], key="made") if passes else ()),
+                forward + loader if sampler else loader + forward,
                 SAMPLERS,
             )
             return
@@ -46,11 +52,12 @@ def same_rows(facts: Facts) -> Iterator[Finding]:
 def whole_data_sets(facts: Facts) -> Iterator[Finding]:
     """Each rank goes through all rows, in an order of its own."""
     for passes in facts.passes(trained=True):
-        first = [f.get("first") for f in passes]
-        if passes[0]["own_batches"] or first[0] is None or not equal(first):
-            continue
+        items = [f.get("items") for f in passes]
         plain = passes[0]["sampler"] in ("RandomSampler", "SequentialSampler")
-        if plain and equal([f.get("length") for f in passes]):
+        if passes[0]["own_batches"] or not plain or not equal([f.get("length") for f in passes]):
+            continue
+        rows = RowsRead(facts, passes)
+        if (items[0] is not None and equal(items)) or rows.all_read_all:
             yield Finding(
                 "same-rows",
                 LIKELY,
@@ -63,10 +70,41 @@ def whole_data_sets(facts: Facts) -> Iterator[Finding]:
             return
 
 
+class RowsRead:
+    """Which rows the ranks read in a pass, all together."""
+
+    def __init__(self, facts: Facts, passes: tuple[dict, ...]):
+        self.of_ranks: list[list[int]] = []
+        self.is_whole = True  # each rank came to the end, and all its rows were looked at
+        for rank, fact in enumerate(passes):
+            key = {"loader": fact["loader"], "pass": fact["pass"]}
+            batches = [f for f in facts.of_each_rank("batch")[rank] if key.items() <= f.items()]
+            ends = [f for f in facts.of_each_rank("ended")[rank] if key.items() <= f.items()]
+            self.of_ranks.append([row for batch in batches for row in batch["rows"]])
+            looked_at = all(len(f["rows"]) == f["size"] for f in batches)
+            self.is_whole &= bool(ends) and not ends[0]["cut"] and looked_at
+        # Ranks that share one model's shards may read the same rows on purpose, as one reader.
+        readers = {tuple(rows) for rows in self.of_ranks}
+        counts = Counter(row for rows in readers for row in set(rows))
+        self.shared = sum(count > 1 for count in counts.values())
+        self.different = len(counts)
+        # Rows that are equal, or drawn again, say nothing about shares.
+        self.are_unique = all(len(set(rows)) == len(rows) > 0 for rows in self.of_ranks)
+        self.all_read_all = (
+            self.is_whole and self.are_unique and equal([sorted(rows) for rows in self.of_ranks])
+        )
+
+    def overlap(self, padding: int = 0) -> int:
+        """How many rows several ranks read, more than a sampler repeats to fill shares up."""
+        fewest = min(map(len, self.of_ranks))
+        is_overlap = self.are_unique and self.shared >= max(MIN_SHARED, MIN_SHARE * fewest)
+        return self.shared if is_overlap and self.shared > padding else 0
+
+
 def samplers(facts: Facts) -> Iterator[Finding]:
     """Samplers whose arguments do not fit together, and epochs that nobody tells them."""
     distributed_passes = [
-        of_ranks for of_ranks in facts.on_all_ranks("pass") if of_ranks[0].get("distributed")
+        of_ranks for of_ranks in facts.passes_on_all_ranks() if of_ranks[0].get("distributed")
     ]
     for of_ranks in distributed_passes:
         arguments = [f["distributed"] for f in of_ranks if f.get("distributed")]
@@ -80,11 +118,13 @@ def samplers(facts: Facts) -> Iterator[Finding]:
         shared = len({g["rank"] for g in arguments}) < len(arguments)
         if differing or shared:
             name = differing[0] if differing else "rank"
-            values = " and ".join(str(g[name]) for g in arguments[:2])
+            values = " and ".join(dict.fromkeys(str(g[name]) for g in arguments[:2]))
             yield Finding(
                 "sampler-differs-by-rank",
                 WRONG,
-                f"The samplers of the ranks were given {name}={values}.",
+                f"The samplers of the ranks were given {name}={values}."
+                if differing
+                else f"Several ranks gave their samplers the same rank; all were {values}.",
                 "Shares are disjoint only if all ranks shuffle alike, each with its own rank.",
                 lines_of(of_ranks[0], key="made") + lines_of(of_ranks[0]),
                 SAMPLERS,
@@ -114,7 +154,7 @@ def other_rows(facts: Facts, distributed_passes: list[tuple[dict, ...]]) -> Iter
     for of_ranks in distributed_passes:
         lines = lines_of(of_ranks[0], key="made") + lines_of(of_ranks[0])
         replicas = of_ranks[0]["distributed"]["num_replicas"]
-        first = [f.get("first") for f in of_ranks]
+        items = [f.get("items") for f in of_ranks]
         if replicas > facts.ranks:
             yield Finding(
                 "rows-never-read",
@@ -125,17 +165,58 @@ def other_rows(facts: Facts, distributed_passes: list[tuple[dict, ...]]) -> Iter
                 SAMPLERS,
             )
             return
-        if None not in first and not equal(first):
+        if None not in items and not equal(items):
             whole = [f.get("whole") for f in of_ranks]
             is_split = whole[0] is not None and equal(whole)
+            rows, length = RowsRead(facts, of_ranks), of_ranks[0].get("length", 0)
+            padding = of_ranks[0]["distributed"]["total_size"] - length
+            shared = rows.overlap(padding)
+            place = next(
+                a[0] for a, *others in zip(*items, strict=False) if [a] * len(others) != others
+            )
+            fact = (
+                f"Row {place} of the data set that the sampler divides is not the same on all ranks"
+            )
+            if is_split:
+                fact += ", though all have split the same rows"
+            if shared:
+                fact += f", and {shared} rows were read by several ranks in one pass"
+                unread = length - rows.different
+                same_length = equal([f.get("length") for f in of_ranks])
+                if rows.is_whole and unread > 0 and same_length and not is_split:
+                    fact += f" (and {unread} of {length} by none, if all hold the same rows)"
             yield Finding(
                 "data-sets-differ",
-                LIKELY if is_split else NOTE,  # rows that a toy makes up may be anything
-                "The first row of the data set that the sampler divides is not the same on all "
-                + ("ranks, though all have split the same rows." if is_split else "ranks."),
+                # Rows that a toy makes up may be anything.
+                LIKELY if is_split or shared else NOTE,
+                f"{fact}.",
                 "Shares of different data sets overlap, and rows held out on one rank are trained "
-                "on by another: split and shuffle by one seed on all ranks.",
+                "on by another: split, shuffle and list files alike on all ranks, by one seed and "
+                "sorted.",
                 lines,
+                SAMPLERS,
+            )
+            return
+
+
+def shares(facts: Facts) -> Iterator[Finding]:
+    """Rows that the script shares out by itself, and that several ranks read."""
+    for passes in facts.passes(trained=True):
+        fact = passes[0]
+        if fact.get("distributed") or fact["own_batches"] or any(f.get("repeats") for f in passes):
+            continue
+        is_map = all(f.get("length") is not None for f in passes)
+        rows = RowsRead(facts, passes)
+        shared = rows.overlap()
+        if shared and not rows.all_read_all:
+            yield Finding(
+                "shares-overlap",
+                LIKELY if is_map else NOTE,  # a stream may be drawn at random
+                f"In pass {fact['pass']} over this loader several ranks read {shared} of the "
+                f"{rows.different} different rows.",
+                "Shares are disjoint only if all ranks cut them from one order: shuffle by one "
+                "seed, and list files sorted.",
+                lines_of(fact, key="made") + lines_of(fact),
                 SAMPLERS,
             )
             return

@@ -16,8 +16,9 @@ from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
 from manyranks.launcher.limits import usable_cores
 from manyranks.network.links import Network
+from manyranks.script_doctor.call_rules import compared_calls
 from manyranks.script_doctor.comparison import compare
-from manyranks.script_doctor.facts import NOTE, Facts, Finding, equal
+from manyranks.script_doctor.facts import NOTE, Facts, Finding, equal, number_in_words
 from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
 from manyranks.script_doctor.one_process_rules import in_order, not_compared
@@ -65,7 +66,8 @@ class DoctorReport:
         return {name: getattr(self, name) for name in names} | {"findings": findings}
 
     def __str__(self) -> str:
-        parts = [f"{self.script} on {self.ranks} CPU ranks: {self.steps} steps were seen."]
+        seen = number_in_words(self.steps, "step") + (" was" if self.steps == 1 else " were")
+        parts = [f"{self.script} on {self.ranks} CPU ranks: {seen} seen."]
         for finding in self.findings:
             first, *others = map(self._line, finding.lines or (self.script,))
             via = f" (from {', '.join(others[:3])})" if others else ""
@@ -175,9 +177,9 @@ def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "")
         findings,
         files,
         passed_checks(facts, findings),
-        unreached_parts(facts),
+        unreached_parts(facts) + unseen_rest(facts),
         facts_to_judge(facts),
-        len(facts.of_each_rank("step")[0]),
+        max(map(len, facts.of_each_rank("step"))),
         ending,
         printed,
     )
@@ -195,24 +197,35 @@ def passed_checks(facts: Facts, findings: list[Finding]) -> list[str]:
     sentences = in_order(facts.comparison)
     gradients = {"not-synchronised", "past-the-wrapper", "changed-after-ddp"}
     if steps and equal_in(steps, "gradients") and not failed_rules & gradients:
-        sentences.append(f"the ranks used equal gradients in {len(steps)} steps")
+        sentences.append(f"the ranks used equal gradients in {number_in_words(len(steps), 'step')}")
     if steps and equal_in(steps, "weights") and "replicas-differ" not in failed_rules:
-        sentences.append(f"their weights were equal before {len(steps)} steps")
-    if inputs and not failed_rules & {"same-rows", "sampler-differs-by-rank"}:
-        sentences.append(f"they computed with rows of their own in {len(inputs)} forward passes")
-    if len(facts.passes(trained=True)) > 1 and "no-set-epoch" not in failed_rules:
+        sentences.append(f"their weights were equal before {number_in_words(len(steps), 'step')}")
+    if inputs and all(
+        len({fact["input"] for fact in of_ranks}) == facts.ranks for of_ranks in inputs
+    ):
+        count = number_in_words(len(inputs), "forward pass")
+        sentences.append(f"no two ranks computed with the same batch in {count}")
+    if orders_differ(facts):
         sentences.append("no pass repeated the order of a DistributedSampler")
     if facts.of_any_rank("file") and "one-file-by-all-ranks" not in failed_rules:
         sentences.append("no file was written by two ranks")
-    if (
-        facts.of_any_rank("comm")
-        and "rank-alone-in-a-collective" not in failed_rules
-        and not facts.hung
-    ):
-        sentences.append(
-            f"the ranks made the same calls, {len(facts.of_each_rank('comm')[0])} in all"
-        )
+    unmatched = {"rank-alone-in-a-collective", "unequal-batches", "shapes-differ"}
+    calls, all_same = compared_calls(facts)
+    if calls and all_same and not failed_rules & unmatched and not facts.hung:
+        groups = "of each group " if facts.of_any_rank("group") else ""
+        sentences.append(f"the ranks {groups}made the same collective calls, {calls} in all")
     return sentences
+
+
+def orders_differ(facts: Facts) -> bool:
+    """True if a DistributedSampler was told another epoch in each of several passes."""
+    epochs: dict[int, list[int]] = {}
+    for of_ranks in facts.passes(trained=True):
+        sampler = of_ranks[0].get("distributed")
+        if sampler and sampler["shuffle"]:
+            epochs.setdefault(of_ranks[0]["loader"], []).append(sampler["epoch"])
+    several = [of_loader for of_loader in epochs.values() if len(of_loader) > 1]
+    return bool(several) and all(len(set(epochs)) == len(epochs) for epochs in several)
 
 
 def equal_in(steps: list[tuple[dict, ...]], name: str) -> bool:
@@ -220,11 +233,29 @@ def equal_in(steps: list[tuple[dict, ...]], name: str) -> bool:
     return all(equal([fact[name] for fact in step]) for step in steps)
 
 
+def unseen_rest(facts: Facts) -> list[str]:
+    """Where the doctor itself ended a pass or the script."""
+    cuts = [fact for fact in facts.of_one_rank("ended") if fact["cut"]]
+    batches = facts.of_one_rank("batch")
+    rest = []
+    if cuts:
+        key = {"loader": cuts[0]["loader"], "pass": cuts[0]["pass"]}
+        count = sum(key.items() <= fact.items() for fact in batches)
+        rest.append(f"what comes after batch {count} of a pass (--batches), also its last batches")
+    if facts.of_any_rank("enough"):
+        rest.append("what the script does after the last step that was seen (--steps, --passes)")
+    return rest
+
+
 def unreached_parts(facts: Facts) -> list[str]:
     """What a training may have and this run did not reach."""
     reached = {
         "a second pass over the training data": len(facts.passes(trained=True)) > 1,
-        "an evaluation over a loader": bool(facts.passes(trained=False)),
+        "an evaluation over a loader": any(
+            facts.trains(fact, rank) is False
+            for rank, passes in enumerate(facts.of_each_rank("pass"))
+            for fact in passes
+        ),
         "a checkpoint being loaded": bool(facts.of_any_rank("load")),
         "a file being written": bool(facts.of_any_rank("file")),
     }
@@ -236,15 +267,20 @@ def unreached_parts(facts: Facts) -> list[str]:
 def facts_to_judge(facts: Facts) -> list[str]:
     """Facts that are right or wrong by what the reader intends."""
     sentences = []
-    sizes = [f["size"] for f in facts.of_each_rank("forward")[0] if f["trains"] and f["size"]]
-    if sizes:
-        each = max(sizes)
+    sizes = [
+        [f["size"] for f in forwards if f["trains"] and f["size"]]
+        for forwards in facts.of_each_rank("forward")
+    ]
+    largest = [max(of_rank) for of_rank in sizes if of_rank]
+    if largest:
+        count = f"{len(largest)} ranks" + (" that train" if len(largest) < facts.ranks else "")
+        each = f"{largest[0]} on each rank" if equal(largest) else f"{max(largest)} on one rank"
         sentences.append(
-            f"a batch of {each} on each rank is one of {each * facts.ranks} on {facts.ranks}, and "
-            "changes with the number of ranks unless you divide it"
+            f"a batch of {each} is one of {sum(largest)} on {count}, and changes with the number "
+            "of ranks unless you divide it"
         )
-    if facts.of_any_rank("step"):
-        rates = sorted({rate for fact in facts.of_each_rank("step")[0] for rate in fact["rates"]})
+    rates = sorted({rate for fact in facts.of_one_rank("step") for rate in fact["rates"]})
+    if rates:
         text = f"{rates[0]:.3g}" + (f" to {rates[-1]:.3g}" if len(rates) > 1 else "")
         sentences.append(f"the learning rate was {text}")
     return sentences

@@ -52,6 +52,10 @@ class Facts:
         facts_of_kind = (fact for facts in self.of_each_rank(kind) for fact in facts)
         return [fact for fact in facts_of_kind if all(fact.get(k) == v for k, v in equal.items())]
 
+    def of_one_rank(self, kind: str) -> list[dict]:
+        """The facts of this kind of the first rank that has any; rank 0 need not train."""
+        return next(filter(None, self.of_each_rank(kind)), [])
+
     def on_all_ranks(self, kind: str, **equal: Any) -> list[tuple[dict, ...]]:
         """The n-th fact of this kind and these values on all ranks, for each n that all have."""
         of_ranks = [
@@ -106,17 +110,50 @@ class Facts:
                 current.append(fact)
         return rounds
 
+    def passes_on_all_ranks(self) -> list[tuple[dict, ...]]:
+        """The n-th pass over each loader that all ranks go through, in the order of rank 0.
+
+        A rank may go through loaders of its own in between, as when it evaluates alone.
+        """
+        of_ranks = [
+            {
+                (loader, fact["pass"]): fact
+                for loader, passes in self.loaders(rank).items()
+                for fact in passes
+            }
+            for rank in range(self.ranks)
+        ]
+        on_all = [key for key in of_ranks[0] if all(key in passes for passes in of_ranks)]
+        aligned = [tuple(passes[key] for passes in of_ranks) for key in on_all]
+        return sorted(aligned, key=lambda facts: self.of_each_rank("pass")[0].index(facts[0]))
+
+    def loaders(self, rank: int) -> dict[tuple, list[dict]]:
+        """A rank's passes over each loader, which is known by the lines that made it."""
+        by_number: dict[int, list[dict]] = {}
+        for fact in self.of_each_rank("pass")[rank]:
+            by_number.setdefault(fact["loader"], []).append(fact)
+        made_on_all = set.intersection(
+            *({tuple(fact["made"]) for fact in facts} for facts in self.of_each_rank("pass"))
+        )
+        named: dict[tuple, list[dict]] = {}
+        for passes in by_number.values():
+            made = tuple(passes[0]["made"])
+            line = made if made in made_on_all else ()  # made in a branch of this rank
+            ordinal = sum(key[0] == line for key in named)
+            named[(line, ordinal)] = passes
+        return named
+
     def passes(self, trained: bool) -> list[tuple[dict, ...]]:
         """Passes over loaders on all ranks, in which a model was trained, or was not."""
         return [
             of_ranks
-            for of_ranks in self.on_all_ranks("pass")
-            if self._trains(of_ranks[0]) is trained
+            for of_ranks in self.passes_on_all_ranks()
+            if self.trains(of_ranks[0]) is trained
         ]
 
-    def _trains(self, pass_fact: dict) -> bool | None:
+    def trains(self, pass_fact: dict, rank: int = 0) -> bool | None:
         """Whether forward passes with gradients follow; None if none follows at all."""
-        facts = self.of_ranks[0]
+        facts = self.of_ranks[rank]
         begin = next(i for i, fact in enumerate(facts) if fact is pass_fact)
         has_batch = False
         for fact in facts[begin + 1 :]:
@@ -133,6 +170,19 @@ def calls_by_hand(facts: list[dict], what: str) -> list[dict]:
     return [f for f in facts if f["kind"] == "comm" and f["by"] == "hand" and f["of"] == what]
 
 
+def accumulated(facts_of_step: list[dict]) -> list[dict]:
+    """Of what a rank did for a step, that from which the step's gradients come.
+
+    A backward pass that found no gradient begins them anew: what was computed before was cleared.
+    """
+    begin = 0
+    for place, fact in enumerate(facts_of_step):
+        if fact["kind"] == "backward" and not fact["adds"]:
+            backwards = (i for i in range(place) if facts_of_step[i]["kind"] == "backward")
+            begin = max(backwards, default=-1) + 1
+    return facts_of_step[begin:]
+
+
 def lines_of(*facts: dict, key: str = "lines") -> tuple[str, ...]:
     """The lines of these facts, each once."""
     return tuple(dict.fromkeys(line for fact in facts for line in fact.get(key, [])))
@@ -141,6 +191,24 @@ def lines_of(*facts: dict, key: str = "lines") -> tuple[str, ...]:
 def equal(values: list) -> bool:
     """True if all are the same."""
     return all(value == values[0] for value in values)
+
+
+def ranks_in_words(ranks: list[int]) -> str:
+    """`rank 2`, `ranks 0 and 2`, `ranks 0, 1 and 2`."""
+    if len(ranks) == 1:
+        return f"rank {ranks[0]}"
+    return f"ranks {', '.join(map(str, ranks[:-1]))} and {ranks[-1]}"
+
+
+def times_in_words(number: int) -> str:
+    """`once`, `3 times`."""
+    return "once" if number == 1 else f"{number} times"
+
+
+def number_in_words(number: int, what: str) -> str:
+    """`1 step`, `16 steps`; `passes` for more than one pass."""
+    ending = "" if number == 1 else "es" if what.endswith("s") else "s"
+    return f"{number} {what}{ending}"
 
 
 def share_in_words(number: int, of: int, what: str) -> str:

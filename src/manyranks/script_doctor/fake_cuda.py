@@ -5,6 +5,8 @@ What the ranks send and which rows they read is the same; times, memory and roun
 
 from collections.abc import Callable
 from contextlib import nullcontext
+from importlib import import_module
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -34,6 +36,8 @@ def cpu_for_gpus(patches: Patches) -> None:
     patches.replace(torch.nn.Module, "to", _move)
     patches.replace(torch, "load", _load)
     patches.replace(torch.utils.data.DataLoader, "__init__", _unpinned)
+    if find_spec("safetensors"):
+        patches.replace(import_module("safetensors.torch"), "load_file", _load_file)
     for name in NO_OPS:
         patches.put(torch.cuda, name, lambda *_, **__: None)
     for name in MEMORY_FUNCTIONS:
@@ -74,7 +78,13 @@ def _move(move: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def _load(load: Callable, f: Any, map_location: Any = None, *args: Any, **kwargs: Any) -> Any:
+    if isinstance(map_location, torch.device):
+        map_location = "cpu"  # torch.device("cuda", 1) has become cpu:1, which no storage has
     return load(f, _device(map_location), *args, **kwargs)
+
+
+def _load_file(load: Callable, path: Any, device: Any = "cpu", *args: Any, **kwargs: Any) -> Any:
+    return load(path, "cpu" if type(device) is int else _device(device), *args, **kwargs)
 
 
 def _named(kwargs: dict) -> dict:

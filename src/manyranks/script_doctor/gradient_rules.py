@@ -8,6 +8,7 @@ from manyranks.script_doctor.facts import (
     WRONG,
     Facts,
     Finding,
+    accumulated,
     calls_by_hand,
     equal,
     lines_of,
@@ -16,6 +17,7 @@ from manyranks.script_doctor.facts import (
 
 DDP_PAGE, INSIDE_DDP_PAGE = "02_distributed_data_parallel", "02_further_inside_ddp"
 TOLERANCE = 0.02  # of a divisor
+ROUNDING = 1e-5  # of a norm: what float32 may lose over some steps
 
 
 def gradients(facts: Facts) -> Iterator[Finding]:
@@ -44,6 +46,7 @@ def causes_of_difference(
     past = [f for f in facts.of_each_rank("forward")[0] if f["past"] is not None and f["trains"]]
     flags = [f for f in facts.of_any_rank("flag") if f["ddp"] in wrappers]
     changed = [f for f in facts.of_any_rank("forward") if f["ddp"] in wrappers and f["changed"]]
+    new = [f for f in facts.of_any_rank("forward") if f["ddp"] in wrappers and f["new"]]
     if past:
         yield Finding(
             "past-the-wrapper",
@@ -53,6 +56,8 @@ def causes_of_difference(
             lines_of(past[0]),
             DDP_PAGE,
         )
+    elif new:
+        yield new_parameters(facts, fact, new[0])
     elif changed:
         names = ", ".join(changed[0]["changed"][:3])
         yield Finding(
@@ -89,6 +94,19 @@ def causes_of_difference(
             lines_of(first),
             DDP_PAGE,
         )
+
+
+def new_parameters(facts: Facts, fact: str, forward: dict) -> Finding:
+    """Parameters that DDP never heard of."""
+    return Finding(
+        "changed-after-ddp",
+        WRONG,
+        f"{fact}; the model got parameters after DDP was made: {', '.join(forward['new'][:3])}.",
+        "DDP averages the parameters that the model had when it was wrapped: change it first, "
+        "then wrap.",
+        lines_of(*facts.of_any_rank("ddp", ddp=forward["ddp"])[:1], forward),
+        INSIDE_DDP_PAGE,
+    )
 
 
 def groups_of_one(facts: Facts) -> Iterator[Finding]:
@@ -191,7 +209,23 @@ def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:
     drifting = [step for step in steps if not equal([f["weights"] for f in step])]
     if not drifting:
         return
-    if drifting[0] is steps[0]:
+    writes = facts.of_any_rank("write")
+    if all(near_weights(step) for step in drifting):
+        yield Finding(
+            "replicas-differ",
+            NOTE,
+            f"In {share_in_words(len(drifting), len(steps), 'steps')} the weights differ between "
+            "the ranks, by as little as rounding makes.",
+            "Something outside the optimizer computes them in another way on each rank, as when "
+            "weights are moved and moved back: store them and copy them back to stay equal."
+            if writes
+            else "The ranks compute them in another way: the difference may grow.",
+            lines_of(*writes[:1], drifting[0][0]),
+            DDP_PAGE,
+        )
+        return
+    is_wrapped = any(len(f["ranks"]) == facts.ranks for f in facts.of_each_rank("ddp")[0])
+    if drifting[0] is steps[0] and not (steps[0][0]["ddp"] and is_wrapped):
         yield Finding(
             "replicas-differ",
             WRONG,
@@ -202,7 +236,6 @@ def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:
             DDP_PAGE,
         )
         return
-    writes = facts.of_any_rank("write")
     yield Finding(
         "replicas-differ",
         WRONG,
@@ -214,6 +247,20 @@ def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:
         lines_of(*writes[:1], drifting[0][0]),
         DDP_PAGE,
     )
+
+
+def near_weights(step: tuple[dict, ...]) -> bool:
+    """True if the weights of all ranks have the same norms and sums, but for rounding."""
+    for weights in zip(*(fact["sizes"] for fact in step), strict=True):
+        if None in weights:
+            if not equal(list(weights)):
+                return False
+            continue
+        norm = max(of_rank[0] for of_rank in weights)
+        for values in zip(*weights, strict=True):
+            if not max(values) - min(values) <= ROUNDING * norm:  # nan is no rounding
+                return False
+    return True
 
 
 def buffers(facts: Facts) -> Iterator[Finding]:
@@ -265,7 +312,7 @@ def losses(facts: Facts) -> Iterator[Finding]:
         return
     by_hand = calls_by_hand(facts.of_any_rank("comm"), "gradient")
     rounds = [
-        [f for f in facts_of_step if f["kind"] == "backward"]
+        [f for f in accumulated(facts_of_step) if f["kind"] == "backward"]
         for facts_of_step in facts.rounds(*facts.optimizers)
     ]
     rounds = [facts_of_step for facts_of_step in rounds[1:] or rounds if facts_of_step]
@@ -317,7 +364,8 @@ def synchronisation(facts: Facts) -> Iterator[Finding]:
         steps = facts.on_all_ranks("step", optimizer=number)
         if not steps:
             continue
-        rounds = [r for r in facts.rounds(number)[1:] if any(f["kind"] == "backward" for f in r)]
+        rounds = [accumulated(facts_of_step) for facts_of_step in facts.rounds(number)[1:]]
+        rounds = [r for r in rounds if any(f["kind"] == "backward" for f in r)]
         for ddp in steps[0][0]["ddp"]:
             yield from of_accumulation(rounds, ddp)
         if steps[0][0]["ddp"]:

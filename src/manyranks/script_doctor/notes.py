@@ -18,6 +18,7 @@ from manyranks.diagnostics.user_code import is_own
 
 MAX_LINES = 5  # lines of the reader that lead to a call, at most
 MAX_HASHED_BYTES = 1 << 22  # bytes of a tensor above which a sample is hashed
+MAX_SUMMED = 1 << 16  # numbers of a tensor that are summed, at most about twice as many
 MAX_HASHED_ROWS = 64  # rows of a batch that are hashed, at most
 _open = os.open  # later it is redirected
 
@@ -93,6 +94,31 @@ def hash_of(tensor: torch.Tensor) -> int:
 def hashes(tensors: Iterable[torch.Tensor | None]) -> list[int | None]:
     """The check sum of each; None for None, and for a tensor of which a rank holds a shard."""
     return [None if t is None or is_sharded(t) else hash_of(t) for t in tensors]
+
+
+def sizes(tensors: Iterable[torch.Tensor]) -> list[list[float] | None]:
+    """Two sums and the norm of each, by which a difference is told from one of rounding."""
+    result: list[list[float] | None] = []
+    for tensor in tensors:
+        if is_sharded(tensor) or tensor.is_meta or tensor.is_sparse or tensor.is_complex():
+            result.append(None)
+            continue
+        flat = tensor.detach().reshape(-1).double()
+        flat = flat[:: max(1, flat.numel() // MAX_SUMMED)]
+        ramp = torch.linspace(0, 1, flat.numel(), dtype=flat.dtype, device=flat.device)
+        result.append([float(flat.norm()), float(flat.sum()), float(flat @ ramp)])
+    return result
+
+
+def local(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor; of a DTensor the part that this rank holds."""
+    return getattr(tensor, "_local_tensor", tensor).detach()
+
+
+def has_values(gradient: torch.Tensor) -> bool:
+    """True if a gradient, or this rank's shard of it, is not all zeros."""
+    own = local(gradient)
+    return bool((own.coalesce().values() if own.is_sparse else own).any())
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:

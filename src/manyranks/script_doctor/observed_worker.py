@@ -11,8 +11,10 @@ from typing import Any
 from manyranks.diagnostics.user_code import is_own
 from manyranks.script_doctor.data import LoaderObserver
 from manyranks.script_doctor.fake_cuda import cpu_for_gpus
+from manyranks.script_doctor.groups import GroupObserver
 from manyranks.script_doctor.notes import Notes
 from manyranks.script_doctor.patches import Patches
+from manyranks.script_doctor.printing import PrintObserver
 from manyranks.script_doctor.redirection import Redirection
 from manyranks.script_doctor.replay import Replay
 from manyranks.script_doctor.step_records import StepRecorder, seed_all
@@ -62,6 +64,8 @@ class ObservedWorker:
                 cpu_for_gpus(patches)
             Redirection(notes, self.folder / "written").install(patches)
             data.install(patches)
+            GroupObserver(notes).install(patches)
+            PrintObserver(notes).install(patches)
             training.install(patches)
             recorder.install(patches)
             try:

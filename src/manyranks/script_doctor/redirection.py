@@ -45,6 +45,7 @@ class Redirection:
         if find_spec("safetensors"):  # it opens files in Rust
             module = import_module("safetensors.torch")
             patches.replace(module, "serialize_file", self._serialize)
+            patches.replace(module, "load_file", self._load_file)
             for owner in (module, import_module("safetensors")):
                 patches.replace(owner, "safe_open", self._reading)
         for name in ("stat", "lstat", "listdir", "scandir", "chdir", "access"):
@@ -136,10 +137,21 @@ class Redirection:
 
     def _load(self, call: Callable, f: Any, map_location: Any = None, *args, **kwargs) -> Any:
         if isinstance(f, str | os.PathLike):
-            where = map_location if isinstance(map_location, str | None) else "chosen"
-            self.notes.write("load", path=os.path.abspath(f), to=where, lines=lines())
+            self._note_load(f, map_location)
             f = self.path_to_read(f)
         return call(f, map_location, *args, **kwargs)
+
+    def _load_file(self, call: Callable, path: Any, device: Any = "cpu", *args, **kwargs) -> Any:
+        # "cuda" is GPU 0 for safetensors, whatever the current one is (lerobot #4042).
+        number = 0 if str(device) == "cuda" else device
+        self._note_load(path, f"cuda:{number}" if type(number) is int else device)
+        return call(path, device, *args, **kwargs)
+
+    def _note_load(self, path: Any, device: Any) -> None:
+        if isinstance(device, torch.device):
+            device = str(device)
+        where = device if isinstance(device, str | None) else "chosen"
+        self.notes.write("load", path=os.path.abspath(path), to=where, lines=lines())
 
     def _reading(self, call: Callable, path: Any = ".", *args: Any, **kwargs: Any) -> Any:
         if kwargs.get("dir_fd") is None:
@@ -161,6 +173,9 @@ class Redirection:
         if absolute is None:
             return call(path, *args, **kwargs)
         target = self.redirected(absolute)
+        if call.__name__ in ("remove", "unlink") and exists(target):
+            path_in_run = absolute.removeprefix(os.sep)
+            self.notes.write("removed", path=path_in_run, lines=lines())
         if call.__name__ == "mkdir":
             if true_stat(absolute, quiet=True) is not None:
                 raise FileExistsError(17, "File exists", str(path))

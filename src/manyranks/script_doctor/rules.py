@@ -1,27 +1,41 @@
 """All rules, in the order of causes, and what was in order where none found anything."""
 
-import re
 from collections.abc import Callable, Iterator, Sequence
 
-from manyranks.script_doctor import data_rules, gradient_rules, one_process_rules
+from manyranks.script_doctor import (
+    call_rules,
+    data_rules,
+    gradient_rules,
+    one_process_rules,
+    report_rules,
+    step_rules,
+)
 from manyranks.script_doctor.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
 
-HANGS_PAGE = "09_when_it_hangs"
 UNUSED_PARAMETERS = "Expected to have finished reduction"
-CONNECTION_ERRORS = re.compile(r"(?i)gloo|connection|socket|timed out|broken pipe|peer")
 CACHES = ("/.cache/", "__pycache__", ".pyc", "/.triton/", "torchinductor")
 
 # A cause, and the rules whose findings would only be its symptoms.
 SYMPTOMS_OF = {
     "data-sets-differ": {"evaluation-counts-padding"},
-    "same-rows": {"equal-dropout", "equal-augmentation", "sampler-differs-by-rank"},
+    "sampler-differs-by-rank": {"equal-dropout", "equal-augmentation", "shares-overlap"},
+    "result-of-one-share": {"evaluation-counts-padding"},  # nothing is counted together
+    "same-rows": {
+        *("equal-dropout", "equal-augmentation"),
+        *("sampler-differs-by-rank", "data-sets-differ", "shares-overlap"),
+    },
     "equal-worker-seeds": {"equal-augmentation"},
     "past-the-wrapper": {"not-synchronised", "forward-outside-no-sync"},
     "not-synchronised": {"forward-outside-no-sync", "loss-not-divided"},
-    "changed-after-ddp": {"unused-parameters", "rank-alone-in-a-collective"},
+    "changed-after-ddp": {"unused-parameters", "rank-alone-in-a-collective", "not-synchronised"},
     "unused-parameters": {"rank-alone-in-a-collective", "not-synchronised"},
     "forward-outside-no-sync": {"accumulation-without-no-sync"},
     "rank-alone-in-a-collective": {"no-step-seen"},
+    "graph-cut": {"unused-parameters", "needless-find-unused"},
+    "step-on-some-ranks": {"not-synchronised", "replicas-differ", "loss-not-divided"},
+    "unequal-batches": {"rank-alone-in-a-collective", "shapes-differ", "no-step-seen"},
+    "new-group-differs": {"rank-alone-in-a-collective", "shapes-differ", "no-step-seen"},
+    "shapes-differ": {"no-step-seen"},
 }
 
 
@@ -30,7 +44,23 @@ def reduction_unfinished(facts: Facts) -> Iterator[Finding]:
     for fact in facts.of_any_rank("error"):
         if UNUSED_PARAMETERS not in fact["text"]:
             continue
+        if "static_graph" in fact["text"]:
+            yield Finding(
+                "changed-after-ddp",
+                WRONG,
+                "The forward pass raised, because the backward pass before it used other "
+                "parameters than the first one, and DDP was made with static_graph=True.",
+                "static_graph promises the same parameters in every step: leave it out, and pass "
+                "find_unused_parameters=True if a step does not use all of them.",
+                lines_of(fact, *facts.of_any_rank("ddp")[:1]),
+                gradient_rules.INSIDE_DDP_PAGE,
+            )
+            return
         flags, wrappers = facts.of_any_rank("flag"), facts.of_any_rank("ddp")
+        new = [f for f in facts.of_any_rank("forward") if f["new"]]
+        if new:
+            yield gradient_rules.new_parameters(facts, "The forward pass raised", new[0])
+            return
         changed = [f for f in facts.of_any_rank("forward") if f["changed"]]
         if flags and changed:
             yield Finding(
@@ -104,69 +134,33 @@ def files(facts: Facts) -> Iterator[Finding]:
             lines_of(fact),
             "08_checkpoint_and_recover",
         )
-    loads: dict[str, list[dict]] = {}
-    for fact in facts.of_any_rank("load"):
-        if fact["to"] in (None, "cuda", "cuda:0"):
-            loads.setdefault(fact["path"], []).append(fact)
-    for path, of in loads.items():
-        if len(of) > 1 and "cuda" in facts.source:
-            where = of[0]["to"] or "the device that it was saved from"
+    if "cuda" in facts.source:
+        yield from loads_to_one_device(facts)
+
+
+def loads_to_one_device(facts: Facts) -> Iterator[Finding]:
+    """Files whose tensors several ranks put onto one GPU."""
+    by_path: dict[str, dict[int, dict]] = {}
+    for rank, loads in enumerate(facts.of_each_rank("load")):
+        for fact in loads:
+            # After set_device, "cuda" is the rank's own.
+            is_own = fact["to"] == "cuda" and "set_device" in facts.source
+            if fact["to"] in (None, "cuda", "cuda:0") and not is_own:
+                by_path.setdefault(fact["path"], {}).setdefault(rank, fact)
+    for path, of_ranks in by_path.items():
+        if len(of_ranks) > 1:
+            fact = next(iter(of_ranks.values()))
+            where = fact["to"] or "the device that it was saved from"
             yield Finding(
                 "checkpoint-on-one-device",
                 LIKELY,
-                f"All ranks load {path.rpartition('/')[2]} to {where}.",
-                "On GPUs each rank puts a copy onto that one GPU: map_location='cpu', or the "
-                "rank's own device.",
-                lines_of(of[0]),
+                f"{len(of_ranks)} ranks load {path.rpartition('/')[2]} to {where}.",
+                "On GPUs each rank puts a copy onto that one GPU: load to 'cpu', or to the rank's "
+                "own device.",
+                lines_of(fact),
                 "08_checkpoint_and_recover",
             )
             return
-
-
-def mismatched_calls(facts: Facts) -> Iterator[Finding]:
-    """Ranks whose calls that communicate do not match."""
-    errors = facts.of_any_rank("error")
-    own = [f for f in errors if not CONNECTION_ERRORS.search(f["text"])]
-    if own or facts.of_any_rank("enough") or not (errors or facts.hung):
-        return
-    calls = [
-        [f for f in comms if f["group"] == "default" and f["op"] not in ("send", "recv")]
-        for comms in facts.of_each_rank("comm")
-    ]
-    place = first_mismatch(calls)
-    if place is None:
-        return
-    now = {rank: of[place] for rank, of in enumerate(calls) if place < len(of)}
-    lines_of_ranks = [{line for f in of for line in f["lines"][:1]} for of in calls]
-
-    def ranks_without_line(rank: int) -> int:
-        """How many others have not called anything from the line where this rank calls."""
-        return sum(not lines_of_ranks[o] & set(now[rank]["lines"][:1]) for o in range(facts.ranks))
-
-    rank = max(now, key=lambda rank: (ranks_without_line(rank), -rank))
-    fact, others = now.pop(rank), list(now.values())
-    meanwhile = "the others make no further call"
-    if others:
-        meanwhile = f"another calls {others[0]['op']}, {(others[0]['lines'] or ['?'])[0]}"
-    where = "in the forward pass, " if fact["by"] == "forward" else ""
-    yield Finding(
-        "rank-alone-in-a-collective",
-        WRONG,
-        f"Rank {rank} calls {fact['op']} {where}its call number {place + 1}, while {meanwhile}.",
-        "All ranks of a group must make the same calls in the same order: move this one out of "
-        "the branch that only some ranks take.",
-        lines_of(fact, *others[:1]),
-        HANGS_PAGE,
-    )
-
-
-def first_mismatch(calls: list[list[dict]]) -> int | None:
-    """The place of the first call that is not the same on all ranks; None if there is none."""
-    for place in range(max(map(len, calls))):
-        now = [of[place] if place < len(of) else None for of in calls]
-        if len({call and (call["op"], call["bytes"], call["dtype"]) for call in now}) > 1:
-            return place
-    return None
 
 
 def threads(facts: Facts) -> Iterator[Finding]:
@@ -211,10 +205,15 @@ def no_step(facts: Facts) -> Iterator[Finding]:
 RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     data_rules.same_rows,
     data_rules.samplers,
+    data_rules.shares,
     reduction_unfinished,
     gradient_rules.before_sharding,
     gradient_rules.gradients,
     gradient_rules.groups_of_one,
+    step_rules.steps,
+    step_rules.other_parameters,
+    step_rules.nothing_sent,
+    step_rules.cut_graphs,
     gradient_rules.buffers,
     gradient_rules.nothing_loaded,
     gradient_rules.schedules,
@@ -225,7 +224,13 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     data_rules.draws,
     wrappers,
     files,
-    mismatched_calls,
+    call_rules.batches,
+    call_rules.groups,
+    call_rules.collectives,
+    call_rules.removed_files,
+    report_rules.evaluations,
+    report_rules.own_losses,
+    report_rules.equal_lines,
     threads,
     no_step,
 )

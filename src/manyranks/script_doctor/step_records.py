@@ -134,8 +134,8 @@ class StepRecorder:
 
     def _adder(self, parameter: nn.Parameter) -> Callable:
         @hide_from_observers
-        def add(gradient: torch.Tensor) -> None:
-            if not self.active or is_sharded(gradient) or gradient.is_sparse:
+        def add(gradient: torch.Tensor | None) -> None:
+            if not self.active or gradient is None or is_sharded(gradient) or gradient.is_sparse:
                 return
             before = self.own_gradients.get(id(parameter))
             if parameter.grad is None or before is None or not parameter.grad.any():

@@ -4,7 +4,7 @@ import itertools
 import os
 import signal
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -20,14 +20,17 @@ from torch.optim.optimizer import (
 )
 
 from manyranks.recording.dispatch_mode import Recorder
+from manyranks.script_doctor.graph_cuts import GraphCuts
 from manyranks.script_doctor.losses import loss_divisor
 from manyranks.script_doctor.notes import (
     Notes,
     digest,
+    has_values,
     hashes,
     is_sharded,
     lines,
     row_hashes,
+    sizes,
     tensors_in,
 )
 from manyranks.script_doctor.patches import ActiveCalls, Patches, hide_from_observers
@@ -52,8 +55,10 @@ class TrainingObserver:
         self.optimizers: list[Optimizer] = []
         self.creation_lines: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self.trainable: dict[int, set[int]] = {}  # of each wrapper: ids when it was made
+        self.wrapped: dict[int, dict[int, nn.Parameter]] = {}  # the same of all, kept alive
         # Names that got a gradient, where DDP looks for others.
         self.used_names: dict[int, set[str]] = {}
+        self.cuts = GraphCuts(notes, self._parameter_names)
         self.step_count = self.write_count = 0
         self.ended = False
 
@@ -121,6 +126,7 @@ class TrainingObserver:
             "rows": row_hashes(arguments) if trains else [],
             "size": tensors[0].shape[0] if tensors and tensors[0].dim() else None,
             "changed": self._changed(wrapper) if wrapper else [],
+            "new": self._new(wrapper) if wrapper else [],
         }
         if fact["trains"]:
             self.recorder.note_rows(arguments)
@@ -135,7 +141,13 @@ class TrainingObserver:
             name
             for name, parameter in wrapper.module.named_parameters()
             if parameter.requires_grad != (id(parameter) in before)
+            and id(parameter) in self.wrapped[id(wrapper)]
         ]
+
+    def _new(self, wrapper: DistributedDataParallel) -> list[str]:
+        """Names of parameters that the model got after the wrapper was made."""
+        known = self.wrapped[id(wrapper)]
+        return [name for name, p in wrapper.module.named_parameters() if id(p) not in known]
 
     def _wrap(self, init: Callable, wrapper: Any, module: Any, *args: Any, **kwargs: Any) -> None:
         with self.active_calls("DDP"):
@@ -148,6 +160,7 @@ class TrainingObserver:
         self.wrappers.append(wrapper)
         parameters = dict(wrapper.module.named_parameters())
         self.trainable[id(wrapper)] = {id(p) for p in parameters.values() if p.requires_grad}
+        self.wrapped[id(wrapper)] = {id(p): p for p in parameters.values()}
         if wrapper.find_unused_parameters:
             for name, parameter in parameters.items():
                 if parameter.requires_grad:
@@ -233,8 +246,15 @@ class TrainingObserver:
     def _before_backward(self, tensors: Any) -> None:
         first = tensors if isinstance(tensors, torch.Tensor) else next(iter(tensors), None)
         divisor, means = loss_divisor(first)
+        self.cuts.note_loss(first)
         sync = {str(self._number(w)): w.require_backward_grad_sync for w in self.wrappers}
-        self.notes.write("backward", divisor=divisor, means=means, sync=sync, lines=lines())
+        # Zero and None alike: what was cleared, in whichever way, is not accumulated.
+        adds = any(p.grad is not None and has_values(p.grad) for p in self._parameters())
+        loss = None
+        if isinstance(first, torch.Tensor) and first.numel() == 1 and not is_sharded(first):
+            loss = float(first)
+        facts = {"divisor": divisor, "means": means, "loss": loss, "sync": sync, "adds": adds}
+        self.notes.write("backward", **facts, lines=lines())
 
     @hide_from_observers
     def _note_targets(self, target: torch.Tensor, reduction: str, ignored: int) -> None:
@@ -272,7 +292,8 @@ class TrainingObserver:
             self._number(optimizer)
             self.optimizers.append(optimizer)
         parameters = optimizer_parameters(optimizer)
-        names = {id(p): name for m in self.models for name, p in m.named_parameters()}
+        names = self._parameter_names()
+        self.cuts.note_step(parameters)
         wrappers = [self._number(w) for w in self.wrappers if set(map(id, parameters)) & ids(w)]
         self.active_calls.calls.append("step")
         self.notes.write(
@@ -283,7 +304,11 @@ class TrainingObserver:
             names=[names.get(id(p), "") for p in parameters],
             gradients=hashes(p.grad for p in parameters),
             weights=hashes(parameters),
+            sizes=sizes(parameters),
             empty=sum(p.grad is None for p in parameters),
+            spread=[
+                place for place, p in enumerate(parameters) if p.grad is not None and is_spread(p)
+            ],
             sharded=any(is_sharded(p) for m in self.models for p in m.parameters()),
             made=self.creation_lines.get(optimizer, []),
             lines=lines(),
@@ -346,6 +371,12 @@ class TrainingObserver:
     def _number(self, thing: Any) -> int:
         return self.numbers.setdefault(id(thing), len(self.numbers))
 
+    def _parameter_names(self) -> dict[int, str]:
+        return {id(p): name for m in self.models for name, p in m.named_parameters()}
+
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        return itertools.chain(*(model.parameters() for model in self.models))
+
     def role_of(self, tensor: torch.Tensor) -> str:
         """What a tensor is to the models that are known: gradient, parameter, buffer or other."""
         address = data_address(tensor)
@@ -377,7 +408,9 @@ class CallObserver(Recorder):
     @hide_from_observers
     def _note_write(self, tensor: Any) -> None:
         training = self.training
-        if training.write_count >= MAX_WRITES or not training.optimizers:
+        if training.write_count >= MAX_WRITES:
+            return
+        if not (training.optimizers or training.wrappers):  # the script still makes its model
             return
         if isinstance(tensor, torch.Tensor) and training.role_of(tensor) == "parameter":
             training.write_count += 1
@@ -386,20 +419,22 @@ class CallObserver(Recorder):
     def note(self, func: Any, name: str, args: tuple, kwargs: dict) -> list[dict]:
         """Note the call before it runs, with what it sends if the reader's code calls it."""
         rows = super().note(func, name, args, kwargs)
-        self._note(rows, args)
+        self._note(rows, func, args)
         return rows
 
     @hide_from_observers
-    def _note(self, rows: list[dict], args: tuple) -> None:
+    def _note(self, rows: list[dict], func: Any, args: tuple) -> None:
         training = self.training
         training.recorder.communicated = True
         by = next(iter(training.active_calls.calls), "hand")
         tensors: Sequence = tensors_in(list(args)) if by == "hand" else ()
+        if by in ("hand", "forward") and func.namespace == "c10d":
+            training.cuts.note_call(rows[0]["op"], tensors_in(list(args)))
         numbers = [float(t) for t in tensors if t.numel() == 1 and not t.is_complex()]
         for row in rows:
             training.notes.write(
                 "comm",
-                **{key: row[key] for key in ("group", "op", "bytes", "dtype")},
+                **{key: row[key] for key in ("group", "op", "bytes", "dtype", "shape")},
                 by=by,
                 of=training.role_of(tensors[0]) if tensors else "",
                 value=numbers[0] if len(numbers) == 1 and row["dtype"] else None,
@@ -434,6 +469,12 @@ def rates(optimizer: Optimizer) -> list[float]:
 def is_local_norm(module: nn.Module) -> bool:
     """True for BatchNorm whose statistics are those of its own rank's rows."""
     return isinstance(module, _BatchNorm) and not isinstance(module, nn.SyncBatchNorm)
+
+
+def is_spread(parameter: torch.Tensor) -> bool:
+    """True for a parameter of which all ranks of the world hold a part, or the whole."""
+    mesh = getattr(parameter, "device_mesh", None)
+    return is_sharded(parameter) and mesh is not None and mesh.size() == dist.get_world_size()
 
 
 def data_address(tensor: torch.Tensor) -> int:

@@ -169,6 +169,33 @@ torch.cuda.synchronize()
     assert [finding.rule for finding in report.findings] == ["same-rows"] and report.ending == ""
 
 
+@pytest.mark.parametrize(
+    ("load", "rules"),
+    [
+        ('load_file("a.safetensors", device="cuda")', ["checkpoint-on-one-device"]),
+        ('torch.load("a.pt")', ["checkpoint-on-one-device"]),
+        (
+            'torch.load("a.pt", map_location="cuda"), '
+            'torch.load("a.pt", torch.device("cuda", rank)), load_file("a.safetensors", rank)',
+            [],
+        ),
+    ],
+)
+def test_files_that_all_ranks_load_to_one_gpu(load, rules, script):
+    path = script(f"""
+from safetensors.torch import load_file, save_file
+torch.cuda.set_device(rank)
+if rank == 0:
+    torch.save(torch.ones(2).cuda(), "a.pt")
+    save_file({{"a": torch.ones(2)}}, "a.safetensors")
+dist.barrier()
+{load}
+{MODEL}for _ in range(2):
+    {STEP}""")
+    report = doctor(path, as_if_gpus=True)
+    assert ([finding.rule for finding in report.findings], report.ending) == (rules, ""), report
+
+
 def test_a_hang_ends_and_names_the_rank(script):
     text = (
         f"{MODEL}for _ in range(4):\n    {STEP}if rank == 0:\n    dist.barrier()\nelse:\n    {STEP}"
@@ -308,8 +335,10 @@ def test_what_is_noted_of_each_pass_over_a_loader(script, tmp_path):
             assert (fact["sampler"], fact["batch"]) == ("DistributedSampler", 2)
             assert (fact["workers"], fact["own_batches"]) == (0, False)
             assert (fact["made"][0], fact["lines"][0]) == ("train.py:10", "train.py:13")
-        assert first["first"] and first["whole"] and first["first"] != first["whole"]
-        assert not {"first", "whole"} & second.keys()
+        places = [[place for place, _ in first[name]] for name in ("items", "whole")]
+        assert places == [[0, 1, 3, 5, 7], [0, 2, 4, 6, 9]]
+        assert first["items"][0][1] == first["whole"][1][1] != first["whole"][0][1]
+        assert not {"items", "whole"} & second.keys()
 
 
 def test_rules_see_facts_alone():

@@ -2,7 +2,8 @@
 
 A mistake is an edit of a healthy script, as it was seen in threads, or a script of its own in
 `wrong/` where it needs another form of program. `# <- here` marks the lines that a finding may
-name: that of the mistake, and where something is missing, that where one notices it.
+name: that of the mistake, and where something is missing, that where one notices it. `# <- here
+first` marks the line that must come first.
 """
 
 from collections.abc import Iterator
@@ -50,6 +51,37 @@ EDITED = {
             "        model.module[0].requires_grad_(epoch > 0)  # <- here\n",
         ),
         {"changed-after-ddp"},
+    ),
+    # llm.c #551: rank 0 logs the loss of its own rows as that of the run
+    "loss_of_one_rank": (
+        "contrastive_own_rows_put_back",
+        edit(
+            "            dist.all_reduce(mean_loss)\n",
+            "",
+            'print(f"epoch {epoch}: loss {mean_loss.item() / world:.4f}")',
+            'print(f"epoch {epoch}: loss {mean_loss.item():.4f}")  # <- here first',
+        ),
+        {"loss-of-one-rank"},
+    ),
+    # each line comes as often as there are ranks
+    "printed_by_all_ranks": (
+        "evaluation_sums_and_counts",
+        edit(
+            "        if dist.get_rank() == 0:\n            logging.info(",
+            "        if True:\n            print(  # <- here first\n                ",
+        ),
+        {"printed-by-all-ranks"},
+    ),
+    # the accuracy of rank 0's share of the test rows, logged as that of the model
+    "result_of_one_share": (
+        "evaluation_sums_and_counts",
+        edit(
+            "        dist.all_reduce(sums)\n",
+            "",
+            "epoch, loss, accuracy)",
+            "epoch, loss, accuracy)  # <- here first",
+        ),
+        {"result-of-one-share"},
     ),
     # examples #969, #1078: without map_location, every rank's copy lies where it was saved
     "checkpoint_on_one_device": (
@@ -272,6 +304,18 @@ EDITED = {
         ),
         {"no-step-seen"},
     ),
+    # fromage #33: the rows that all_gather brings back carry no graph, not even the rank's own
+    "graph_cut_by_all_gather": (
+        "contrastive_own_rows_put_back",
+        edit(
+            "            everyone = torch.cat([everyone[: rank * n], passages, "
+            "everyone[(rank + 1) * n :]])\n",
+            "",
+            "passages.contiguous())",
+            "passages.contiguous())  # <- here first",
+        ),
+        {"graph-cut"},
+    ),
     # nerv #1: parameters are broadcast once, gradients are never averaged
     "not_synchronised_broadcast_only": (
         "hand_written_averaging",
@@ -373,6 +417,60 @@ EDITED = {
         ),
         {"replicas-differ"},
     ),
+    # all_gather of as many rows as each rank happens to have
+    "shapes_differ_in_all_gather": (
+        "evaluation_truncates_padding",
+        edit(
+            "DataLoader(dataset, 16, sampler=DistributedSampler(dataset, shuffle=False))",
+            "DataLoader([*dataset][dist.get_rank() :: dist.get_world_size()], 16)",
+            "    dist.all_gather(everyone, hits)\n",
+            "    dist.all_gather(everyone, hits)  # <- here\n",
+        ),
+        {"shapes-differ"},
+    ),
+    # a step is skipped where this rank's own loss is large; the shards of this rank stay behind
+    "step_on_some_ranks": (
+        "fully_shard_then_optimizer",
+        edit(
+            "        optim.step()\n",
+            "        if step != 2 or dist.get_rank() == 0:\n            optim.step()  # <- here\n",
+        ),
+        {"step-on-some-ranks"},
+    ),
+    # the ranks end their passes when their own rows end; one of them has more
+    "unequal_batches_of_a_stream": (
+        "iterable_shares_that_agree_to_stop",
+        edit(
+            "            dist.all_reduce(has_batch, op=dist.ReduceOp.MIN)\n",
+            "",
+            "batch_size=6)",
+            "batch_size=6)  # <- here",
+        ),
+        {"unequal-batches"},
+    ),
+    # the same with a data set for each rank, in more passes than the doctor looks at
+    "unequal_batches_of_many_passes": (
+        "seeds_differ_ddp_broadcasts",
+        edit(
+            "manual_seed(0)",
+            "manual_seed(n)",
+            "    dataset = Digits()\n    sampler = DistributedSampler(dataset, seed=args.seed)\n",
+            "    dataset = Digits(96 + 24 * rank)\n",
+            "sampler=sampler)",
+            "shuffle=True)  # <- here",
+            "range(2)",
+            "range(6)",
+            "        sampler.set_epoch(epoch)\n",
+            "",
+        ),
+        {"unequal-batches"},
+    ),
+    # only its members make a group: here it goes on, with another back end or order it hangs
+    "new_group_on_its_members": (
+        "groups_made_by_all_ranks",
+        edit("dist.new_group([0])", "dist.new_group([0]) if rank == 0 else None  # <- here"),
+        {"new-group-differs"},
+    ),
     # writes to .data: each rank adds noise of its own to the weights
     "replicas_differ_data_write": (
         "seeds_differ_ddp_broadcasts",
@@ -405,6 +503,52 @@ EDITED = {
             " in loader:  # <- here",
         ),
         {"same-rows"},
+    ),
+    # every rank reads the same batches in the same order: a loader without a sampler
+    "same_rows_without_a_sampler": (
+        "split_by_one_seed",
+        edit(
+            "batch_size=8, sampler=sampler)",
+            "batch_size=8)  # <- here first",
+            "        sampler.set_epoch(epoch)\n",
+            "",
+        ),
+        {"same-rows"},
+    ),
+    # each rank shuffles the numbers of the rows by a seed of its own, and takes its share of them
+    "shares_overlap_unseeded_permutation": (
+        "shares_of_one_permutation",
+        edit(
+            ", generator=torch.Generator().manual_seed(0))",
+            ")",
+            "shuffle=True)",
+            "shuffle=True)  # <- here first",
+        ),
+        {"shares-overlap"},
+    ),
+    # random_split by the global random state, which was seeded by the rank
+    "data_sets_differ_random_split": (
+        "split_by_one_seed",
+        edit(
+            ", generator=torch.Generator().manual_seed(0))",
+            ")",
+            "batch_size=8, sampler=sampler)",
+            "batch_size=8, sampler=sampler)  # <- here first",
+        ),
+        {"data-sets-differ"},
+    ),
+    # all have the same rows, in an order of their own, as when each lists a folder
+    "data_sets_differ_in_order": (
+        "split_by_one_seed",
+        edit(
+            "    rows = TensorDataset(x)\n",
+            "    rows = TensorDataset(torch.cat([x[:1], x[1:][torch.randperm(149)]]))\n",
+            "batch_size=8, sampler=sampler)",
+            "batch_size=8, sampler=sampler)  # <- here first",
+            "random_split(rows, [130, 20], generator=torch.Generator().manual_seed(0))",
+            "rows, rows",
+        ),
+        {"data-sets-differ"},
     ),
     # LongLive #71: the sampler is seeded by the rank, so the shares overlap
     "sampler_differs_by_rank_seed": (
@@ -508,8 +652,11 @@ def test_a_mistake_is_named_with_its_line(name, ranks, tmp_path):
     report = doctor(script, ranks=ranks)
     findings = [finding for finding in report.findings if finding.rule in rules]
     lines = {int(line.partition(":")[2]) for finding in findings for line in finding.lines}
-    marks = {n for n, line in enumerate(script.read_text().splitlines(), 1) if HERE in line}
+    text = script.read_text().splitlines()
+    marks = {n for n, line in enumerate(text, 1) if HERE in line}
     assert any(abs(line - mark) <= 2 for line in lines for mark in marks), report
+    firsts = {number for number in marks if f"{HERE} first" in text[number - 1]}
+    assert not firsts or int(findings[0].lines[0].partition(":")[2]) in firsts, report
     others = [f.rule for f in report.findings if f not in findings and f.level != NOTE]
     assert others == [], report  # one cause for a symptom
 
