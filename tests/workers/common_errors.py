@@ -3,7 +3,9 @@
 A few have the error's cause repaired, or another error beside it, and are told nothing.
 """
 
+import mmap
 import os
+import pickle
 import resource
 from argparse import Namespace
 from datetime import timedelta
@@ -16,7 +18,7 @@ from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import Shard, distribute_tensor, init_device_mesh
 from torch.nn.parallel import DistributedDataParallel as DDP
 from torch.utils.checkpoint import checkpoint
-from torch.utils.data import DataLoader, Dataset
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 X = torch.ones(2, 2)
 
@@ -180,6 +182,37 @@ def feeds_float64():
     DDP(linear())(X.double())
 
 
+def names_the_bucket_otherwise():
+    start()
+    DDP(linear()).register_comm_hook(None, lambda state, gradients: gradients)
+
+
+class RunsShorter(nn.Module):
+    """Each call has one layer less, also the one in backward."""
+
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        for _ in range(3 - self.calls):
+            x = x.exp()
+        return x
+
+
+def recomputes_something_else():
+    x = X.clone().requires_grad_()
+    checkpoint(RunsShorter(), x, use_reentrant=False).sum().backward()
+
+
+def sets_the_epoch_of_a_loader():
+    DataLoader(X).set_epoch(1)
+
+
+def shuffles_beside_a_sampler():
+    start()
+    DataLoader(X, sampler=DistributedSampler(X), shuffle=True)
+
+
 def optimizes_nothing():
     torch.optim.SGD(nn.ReLU().parameters(), lr=0.1)
 
@@ -257,6 +290,11 @@ def reduces_a_missing_gradient():
 def gathers_numbers():
     start()
     dist.all_gather([0, 0], torch.ones(1))
+
+
+def waits_for_a_finished_call():
+    start()
+    dist.all_reduce(torch.ones(1)).wait()
 
 
 def averages_bools():
@@ -393,6 +431,11 @@ def mixes_meshes():
     x + distribute_tensor(torch.ones(4, 4), init_device_mesh("cpu", (2, 1)), [Shard(0), Shard(1)])
 
 
+def places_on_one_of_two_dimensions():
+    start()
+    distribute_tensor(torch.ones(4, 4), init_device_mesh("cpu", (2, 1)), [Shard(0)])
+
+
 def makes_an_array_of_a_dtensor():
     sharded_tensor().numpy()
 
@@ -420,6 +463,14 @@ def flattens_two_dtypes():
     FullyShardedDataParallel(
         nn.Sequential(linear(), linear(dtype=torch.bfloat16)), device_id=torch.device("cpu")
     )
+
+
+def calls_a_layer_inside_fsdp1():
+    start()
+    model = FullyShardedDataParallel(
+        nn.Sequential(nn.Embedding(4, 2)), device_id=torch.device("cpu"), use_orig_params=True
+    )
+    model.module[0](torch.tensor([1]))
 
 
 def shards_the_root_first():
@@ -485,6 +536,40 @@ def loads_half_a_file():
     torch.save(torch.ones(100), own_file())
     os.truncate(own_file(), 500)
     torch.load(own_file())
+
+
+def loads_an_empty_file():
+    open(own_file(), "w").close()
+    torch.load(own_file())
+
+
+def unpickles_an_empty_file():
+    pickle.loads(b"")
+
+
+def loads_a_folder():
+    torch.load(".")
+
+
+def saves_on_a_full_disk():
+    torch.save(torch.ones(1000), "/dev/full")
+
+
+def writes_on_a_full_disk():
+    with open("/dev/full", "w") as file:
+        file.write("loss 0.1")
+
+
+def reads_a_shortened_file():
+    with open(own_file(), "w+b") as file:
+        file.truncate(mmap.PAGESIZE)
+        memory = mmap.mmap(file.fileno(), mmap.PAGESIZE)
+        file.truncate(0)
+        memory[0]  # SIGBUS
+
+
+def broadcasts_lists_of_two_lengths():
+    dist.broadcast_object_list([None] * (1 + start()), src=1)
 
 
 def makes_a_folder_twice():

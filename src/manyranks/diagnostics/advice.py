@@ -4,6 +4,7 @@ import ast
 import linecache
 import os
 import re
+import signal
 from collections.abc import Sequence
 
 from manyranks.diagnostics.evidence import State
@@ -155,13 +156,18 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
     ),
     (
         r"Argument ``(?:gather|scatter)_list`` must",
-        "Only one rank passes the list: gather_list where rank == dst, scatter_list where "
-        "rank == src. All others pass None.",
+        "Only the rank dst passes a list to a gather, and only the rank src to a scatter: all "
+        "others pass None.",
     ),
     (
         r"Invalid function argument\. Expected parameter `\w+` of type (?:List\[)?torch\.Tensor",
         "A collective takes tensors: torch.tensor([x]) for a number, the *_object calls for other "
         "objects. Where p.grad is None, send zeros: the other ranks wait for this call.",
+    ),
+    (
+        r"'NoneType' object has no attribute 'wait'",
+        "If this comes from a collective: it returns something to wait for only with "
+        "async_op=True, and only on the ranks of its group.",
     ),
     (
         r"result type (?:Float|Double|Half|BFloat16) can't be cast to the desired output type "
@@ -234,6 +240,20 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "After fully_shard, call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).",
     ),
     (
+        r"object has no attribute 'set_epoch'",
+        "set_epoch belongs to the DistributedSampler that you pass to the DataLoader: "
+        "sampler.set_epoch(epoch).",
+    ),
+    (
+        r"sampler option is mutually exclusive with shuffle",
+        "The sampler chooses the order: pass shuffle to the DistributedSampler, not to the "
+        "DataLoader.",
+    ),
+    (
+        r"^KeyError: 'bucket'",
+        "If this is register_comm_hook: name the hook's second parameter `bucket`.",
+    ),
+    (
         r"(?s)in loading state_dict for .*got mixed torch\.Tensor and DTensor",
         "Either the model or the state is sharded, and not both. set_model_state_dict and "
         "get_model_state_dict of torch.distributed.checkpoint.state_dict convert, with "
@@ -282,6 +302,25 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "os.replace then changes, and call dist.barrier() before others read it.",
     ),
     (
+        r"inline_container\.cc\S* *\. unexpected pos",
+        "torch.save could not write the whole file: is the disk or your quota full?",
+    ),
+    (
+        r"No space left on device",
+        "Where this line writes, nothing more fits: on the disk, or in /dev/shm, which DataLoader "
+        "workers use for batches and containers keep small (docker run --shm-size).",
+    ),
+    (
+        r"^EOFError(?:: Ran out of input)?\s*$",
+        "Nothing was left to read. If it is a file, another rank may still be writing it: let that "
+        "rank write under another name and os.replace it, and call dist.barrier() before others "
+        "read.",
+    ),
+    (
+        r"^IsADirectoryError",
+        "This path is a folder. What dcp.save has written there, dcp.load reads, not torch.load.",
+    ),
+    (
         r"^FileExistsError",
         "Something has made this path already, perhaps another rank at the same line. For a folder "
         "use os.makedirs(path, exist_ok=True); or let rank 0 alone make it.",
@@ -325,6 +364,12 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "x.to(model.weight.dtype). Tensors from NumPy are float64 by default. Or run forward under "
         "torch.autocast.",
     ),
+    (
+        r"Recomputed values for the following tensors have different metadata"
+        r"|different number of tensors was saved during the original forward and recomputation",
+        "Backward runs a checkpointed function a second time and needs the same tensors again: "
+        "does the function depend on what has changed since, such as a cache, a counter or a flag?",
+    ),
     # DTensor, device meshes and fully_shard
     (
         r"^RuntimeError: \S+ got mixed torch\.Tensor and DTensor",
@@ -350,6 +395,11 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "parts from it, and treat parameters on different meshes separately.",
     ),
     (
+        r"`placements` must have the same length as `device_mesh\.ndim`",
+        "Each dimension of the mesh takes one placement. parallelize_module takes a mesh of one "
+        'dimension, such as mesh["tp"].',
+    ),
+    (
         r"\.numpy\(\) is not supported for tensor subclasses",
         "If this is a DTensor, take x.full_tensor().numpy(), which every rank must call, or "
         "x.to_local().numpy().",
@@ -373,6 +423,11 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
     (
         r"^TypeError: Invariant encountered: value was None when it should not be",
         "If this is fully_shard: call it on the inner layers first and on the whole model last.",
+    ),
+    (
+        r"^RuntimeError: 'weight' must be 2-D",
+        "If FullyShardedDataParallel wraps the model: call the wrapped model itself, because its "
+        "layers gather no parameters when they are called alone.",
     ),
     (
         r"fully_shard does not support containers that do not implement forward",
@@ -483,6 +538,8 @@ TAKE_LONGER = (
     "Work that only takes longer needs a longer timeout: timeout=300, in a cell --timeout 300."
 )
 FOR_SIGNALS = {
+    -signal.SIGBUS: "SIGBUS: memory that belongs to a file was not there. /dev/shm, where "
+    "DataLoader workers put batches, may be full, or a mapped file has become shorter.",
     -9: "SIGKILL comes from outside. If nobody sent it, the system ran out of memory: use fewer "
     "ranks or smaller tensors.",
     -11: "A crash in compiled code, not in Python. If TORCH_DISTRIBUTED_DEBUG is DETAIL, torch "
@@ -516,8 +573,9 @@ def for_death(code: int | None, call: str) -> str:
     if code == -6 and call and call != "abort":
         return (
             f"An abort during {call}: gloo ends a process that receives a message of the wrong "
-            "size. Either the ranks pass tensors of different shape or dtype, or two different "
-            "calls met. Print shape, dtype and the call on each rank before it."
+            "size. Either the ranks pass tensors of different shape or dtype (or lists of "
+            "different length to broadcast_object_list), or two different calls met. Print shape, "
+            "dtype and the call on each rank before it."
         )
     if code is None:
         return ""

@@ -30,6 +30,10 @@ ADVICE = {
     errors.trains_on_one_sample: "at least two samples",
     errors.feeds_float64: "float64 by default",
     errors.optimizes_nothing: "No parameter reached the optimizer",
+    errors.names_the_bucket_otherwise: "second parameter `bucket`",
+    errors.recomputes_something_else: "such as a cache, a counter",
+    errors.sets_the_epoch_of_a_loader: "sampler.set_epoch(epoch)",
+    errors.shuffles_beside_a_sampler: "pass shuffle to the DistributedSampler",
     errors.gathers_other_shapes: "pad to the largest",
     errors.gathers_into_a_short_output: "each part of a single output",
     errors.scatters_other_shapes: "pad to the largest",
@@ -41,9 +45,10 @@ ADVICE = {
     errors.splits_for_one_rank: "one entry per rank",
     errors.broadcasts_from_nobody: "dist.get_world_size() - 1",
     errors.reduces_to_nobody: "dist.get_world_size() - 1",
-    errors.gathers_everywhere: "gather_list where rank == dst",
+    errors.gathers_everywhere: "Only the rank dst",
     errors.reduces_a_missing_gradient: "send zeros",
     errors.gathers_numbers: "torch.tensor([x])",
+    errors.waits_for_a_finished_call: "async_op=True",
     errors.averages_bools: "ReduceOp.AVG needs that too",
     errors.averages_integers: "ReduceOp.AVG needs that too",
     errors.scales_before_the_sum: "use ReduceOp.SUM",
@@ -66,12 +71,14 @@ ADVICE = {
     errors.unfolds_a_dtensor: "DTensor cannot run this operation",
     errors.finds_the_nonzeros_of_a_dtensor: "DTensor cannot run this operation",
     errors.mixes_meshes: "the same DeviceMesh",
+    errors.places_on_one_of_two_dimensions: "one placement",
     errors.makes_an_array_of_a_dtensor: "x.full_tensor().numpy()",
     errors.gathers_what_is_not_sharded: "not a DTensor",
     errors.wants_a_large_mesh: "launch more ranks",
     errors.shards_two_dtypes: "need one dtype",
     errors.flattens_two_dtypes: "need one dtype",
     errors.shards_the_root_first: "on the inner layers first",
+    errors.calls_a_layer_inside_fsdp1: "call the wrapped model itself",
     errors.shards_a_list: "for layer in layers",
     errors.trains_on_the_meta_device: "model.to_empty(device=device)",
     errors.loads_a_compiled_state: "model.compile()",
@@ -81,6 +88,11 @@ ADVICE = {
     errors.saves_in_two_folders: "the same folder on every rank",
     errors.loads_an_object: "save model.state_dict(), not the model",
     errors.loads_half_a_file: "Let one rank write it",
+    errors.loads_an_empty_file: "may still be writing it",
+    errors.unpickles_an_empty_file: "may still be writing it",
+    errors.loads_a_folder: "dcp.load reads",
+    errors.saves_on_a_full_disk: "the disk or your quota full",
+    errors.writes_on_a_full_disk: "docker run --shm-size",
     errors.makes_a_folder_twice: "exist_ok=True",
     errors.loses_a_loader_worker: "num_workers=0 shows an error",
     errors.opens_too_many_files: "ulimit -n",
@@ -130,6 +142,18 @@ def test_an_error_comes_with_its_advice_and_matches_no_other(worker, tmp_path, m
     text = error.reason if error.reason.startswith(error.kind) else f"{error.kind}: {error.reason}"
     matches = [sentence for pattern, sentence in advice.FOR_ERRORS if re.search(pattern, text)]
     assert len(matches) == 1, matches
+
+
+@pytest.mark.parametrize(
+    ("worker", "words"),
+    [
+        (errors.reads_a_shortened_file, "/dev/shm"),
+        (errors.broadcasts_lists_of_two_lengths, "lists of different length"),
+    ],
+)
+def test_a_death_comes_with_its_advice(worker, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert words in str(failure(worker)).split("look at   ")[1]
 
 
 @pytest.mark.parametrize("worker", HEALTHY, ids=lambda worker: worker.__name__)
