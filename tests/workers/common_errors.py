@@ -515,6 +515,17 @@ def loads_what_was_not_saved():
     saved_and_loaded({"net": linear().state_dict()})
 
 
+def loads_an_optimizer_that_has_stepped():
+    """Its state was empty when it was saved."""
+    start()
+    model = linear()
+    optimizer = torch.optim.Adam(model.parameters())
+    dcp.save({"optimizer": optimizer.state_dict()}, checkpoint_id="checkpoint")
+    model(X).sum().backward()
+    optimizer.step()
+    dcp.load({"optimizer": optimizer.state_dict()}, checkpoint_id="checkpoint")
+
+
 def loads_another_size():
     saved_and_loaded({"model": nn.Linear(3, 2).state_dict()})
 
@@ -566,6 +577,11 @@ def reads_a_shortened_file():
         memory = mmap.mmap(file.fileno(), mmap.PAGESIZE)
         file.truncate(0)
         memory[0]  # SIGBUS
+
+
+def exchanges_more_than_its_peer_expects():
+    sizes = ([1, 3], [1, 2]) if start() == 0 else ([2, 2], [2, 2])
+    dist.all_to_all_single(torch.empty(sum(sizes[1])), torch.ones(4), sizes[1], sizes[0])
 
 
 def broadcasts_lists_of_two_lengths():

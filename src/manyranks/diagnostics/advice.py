@@ -176,9 +176,8 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         ".float() first. ReduceOp.AVG needs that too, because it divides.",
     ),
     (
-        r"Cannot use ReduceOp\.(?:AVG|PREMUL_SUM) with Gloo",
-        "gloo does not have this operation: use ReduceOp.SUM and scale the tensor yourself, as in "
-        "x /= dist.get_world_size().",
+        r"Cannot use ReduceOp\.PREMUL_SUM with Gloo",
+        "gloo does not have this operation: scale the tensor before the call and use ReduceOp.SUM.",
     ),
     (
         r"^RuntimeError: Invalid scalar type\s*$",
@@ -282,8 +281,8 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
     (
         r"Missing key in checkpoint state_dict",
         "dcp.load fills the keys of the dict that you pass, and this one was not saved under that "
-        "name. Is it nested as it was saved, and did a wrapper add `module.` or `_orig_mod.`? To "
-        "skip it, leave it out of the dict.",
+        "name. Is it nested as it was saved, and did a wrapper add `module.` or `_orig_mod.`? For "
+        "an optimizer use get_optimizer_state_dict, which has all keys before the first step, too.",
     ),
     (
         r"metadata is None; global metadata|No such file or directory: '[^']*\.metadata'",
@@ -573,9 +572,9 @@ def for_death(code: int | None, call: str) -> str:
     if code == -6 and call and call != "abort":
         return (
             f"An abort during {call}: gloo ends a process that receives a message of the wrong "
-            "size. Either the ranks pass tensors of different shape or dtype (or lists of "
-            "different length to broadcast_object_list), or two different calls met. Print shape, "
-            "dtype and the call on each rank before it."
+            "size. Either the ranks pass tensors of different shape or dtype, lists of different "
+            "length or split sizes that do not match, or two different calls met. Print these and "
+            "the call on each rank before it."
         )
     if code is None:
         return ""

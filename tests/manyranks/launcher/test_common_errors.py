@@ -84,6 +84,7 @@ ADVICE = {
     errors.loads_a_compiled_state: "model.compile()",
     errors.loads_another_optimizer: "another number of parameters",
     errors.loads_what_was_not_saved: "not saved under that name",
+    errors.loads_an_optimizer_that_has_stepped: "use get_optimizer_state_dict",
     errors.loads_another_size: "sizes that it was saved with",
     errors.saves_in_two_folders: "the same folder on every rank",
     errors.loads_an_object: "save model.state_dict(), not the model",
@@ -115,7 +116,6 @@ TEXTS = {
     "cuda:0 and cpu!": "device=x.device",
     "RuntimeError: Cannot re-initialize CUDA in forked subprocess.": "Return CPU tensors",
     "RuntimeError: aten.add.Tensor: got mixed torch.Tensor and DTensor": "A DTensor met",
-    "RuntimeError: Cannot use ReduceOp.AVG with Gloo": "x /= dist.get_world_size()",
     "RuntimeError: No backend for the parent process group or its backend does not support "
     "splitting": "dist.new_group(ranks)",
     "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.": "/dev/shm",
@@ -149,6 +149,7 @@ def test_an_error_comes_with_its_advice_and_matches_no_other(worker, tmp_path, m
     [
         (errors.reads_a_shortened_file, "/dev/shm"),
         (errors.broadcasts_lists_of_two_lengths, "lists of different length"),
+        (errors.exchanges_more_than_its_peer_expects, "split sizes that do not match"),
     ],
 )
 def test_a_death_comes_with_its_advice(worker, words, tmp_path, monkeypatch):
