@@ -91,7 +91,7 @@ ADVICE = {
     errors.loads_half_a_file: "Let one rank write it",
     errors.loads_an_empty_file: "may still be writing it",
     errors.unpickles_an_empty_file: "may still be writing it",
-    errors.loads_a_folder: "dcp.load reads",
+    errors.loads_a_folder: "This path is a folder",
     errors.saves_on_a_full_disk: "the disk or your quota full",
     errors.writes_on_a_full_disk: "docker run --shm-size",
     errors.makes_a_folder_twice: "exist_ok=True",
@@ -118,7 +118,7 @@ TEXTS = {
     "RuntimeError: aten.add.Tensor: got mixed torch.Tensor and DTensor": "A DTensor met",
     "RuntimeError: No backend for the parent process group or its backend does not support "
     "splitting": "dist.new_group(ranks)",
-    "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.": "/dev/shm",
+    "RuntimeError: DataLoader worker (pid 7) is killed by signal: Bus error.": "starts num_workers",
     "RuntimeError: result type ComplexFloat can't be cast to the desired output type Float": "",
     "RuntimeError: Invalid scalar type for this kernel": "",
     "OSError: [Errno 23] Too many open files in system: '/dev/null'": "",
