@@ -276,15 +276,13 @@ def removed_files(facts: Facts) -> Iterator[Finding]:
             if error["type"] != "FileNotFoundError" or not name:
                 continue
             for other, removals in enumerate(facts.of_each_rank("removed")):
-                gone = [
-                    f for f in removals if ("/" + f["path"]).endswith("/" + name[1].strip("./"))
-                ]
+                gone = [f for f in removals if f["path"].endswith("/" + name[1].strip("./"))]
                 if other != rank and gone:
                     yield Finding(
                         "removed-by-another-rank",
                         WRONG,
-                        f"Rank {rank} found no {name[1]}, and rank {other} had removed it in this "
-                        "run.",
+                        f"Rank {rank} found no {name[1].rpartition('/')[2]}, and rank {other} had "
+                        "removed it in this run.",
                         "A rank may be later than the others: put a barrier before the removal.",
                         lines_of(gone[0], error),
                         CHECKPOINTS_PAGE,
