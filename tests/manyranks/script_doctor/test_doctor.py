@@ -355,7 +355,13 @@ LATE = CLOSED | {"text": "Timed out waiting 3000ms"}
     ("calls", "error", "rule", "said"),
     [
         ([[call(3), call(8)], [call(3)]], CLOSED, "rank-alone", "out of the branch"),
-        ([[call(3), call(3)], [call(3), call(8)]], CLOSED, "rank-alone", "2 times and rank 1 once"),
+        ([[call(3), call(3)], [call(3)]], CLOSED, "rank-alone", "2 times and rank 1 once"),
+        (
+            [[call(3), call(3)], [call(3), call(8, "barrier")]],
+            CLOSED,
+            "rank-alone",
+            "or what is around a.py:3 runs more often on rank 0",
+        ),
         ([[call(3)], []], LATE, "rank-alone", "raise the timeout"),
         ([[call(3)], [call(3, shape=5)]], CLOSED, "shapes-differ", "[4], rank 1 with float32 [5]"),
     ],
