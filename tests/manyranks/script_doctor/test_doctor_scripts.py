@@ -342,11 +342,10 @@ EDITED = {
     "graph_cut_by_all_gather": (
         "contrastive_own_rows_put_back",
         edit(
-            "            everyone = torch.cat([everyone[: rank * n], passages, "
-            "everyone[(rank + 1) * n :]])\n",
+            "            everyone[rank] = passages\n",
             "",
-            "passages.contiguous())",
-            "passages.contiguous())  # <- here first",
+            "dist.all_gather(everyone, passages)",
+            "dist.all_gather(everyone, passages)  # <- here first",
         ),
         {"graph-cut"},
     ),
