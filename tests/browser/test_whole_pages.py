@@ -13,11 +13,17 @@ from PIL import Image, ImageStat
 
 from ddp_workbook.page.pages import place_of
 from tests.browser.accessibility import JUPYTERLABS_OWN, findings
-from tests.browser.lab import THEMES, lab
+from tests.browser.lab import TALLEST, THEMES, lab
 from tools import book
 
 # Of a control: the output of a cell that it stands in.
 OUTPUT = "xpath=ancestor::*[contains(@class, 'jp-OutputArea-output')][1]"
+BEYOND = """() => {
+    const edge = document.querySelector('.jp-Notebook').getBoundingClientRect().right;
+    return [...document.querySelectorAll('.jp-OutputArea-output img')]
+        .filter(picture => picture.getBoundingClientRect().right > edge)
+        .map(picture => picture.alt);
+}"""
 pytestmark = pytest.mark.browser
 in_full = pytest.mark.release("whole pages in a browser")
 # The first page, and one with a slider.
@@ -60,6 +66,15 @@ def test_axe_finds_nothing_of_ours(page, theme):
     ours, others = findings(page.page)
     assert ours == []
     assert sorted(others.keys() - JUPYTERLABS_OWN) == [], others
+
+
+def test_its_pictures_fit_a_narrow_window(page):
+    """A window of 1,280 pixels at 200 %: no picture reaches beyond the page, in a player or out."""
+    before = page.page.viewport_size
+    page.page.set_viewport_size({"width": 640, "height": TALLEST})
+    page.page.wait_for_timeout(1000)
+    assert page.page.evaluate(BEYOND) == []
+    page.page.set_viewport_size(before)
 
 
 def test_its_sliders_move_by_keyboard_and_by_mouse(page, request):

@@ -241,7 +241,7 @@ def set_flag_late() -> float:
     return layer.weight.grad.item()
 
 
-def eighty_megabytes() -> None:
+def eighty_mebibytes() -> None:
     """Two steps of 20 equal layers, with DDP's own buckets."""
     dist.init_process_group("gloo")
     ddp = DistributedDataParallel(nn.Sequential(*(nn.Linear(1024, 1024) for _ in range(20))))

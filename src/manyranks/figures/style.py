@@ -54,10 +54,14 @@ STYLE = {
 }
 FillStyle = dict[str, Any]  # matplotlib's names for how an area is filled
 DRAWING = threading.RLock()
-# In a dark theme the card is dark and the ink light; the second step gives the hues back.
-DARK = (
+# In a dark theme the card is dark and the ink light; the second step gives the hues back. In a
+# narrow window a picture shrinks, inside a widget as well.
+PAGE_STYLE = (
     "<style>[data-jp-theme-light=false] .ddpw-picture,.vscode-dark .ddpw-picture"
-    "{filter:invert(.93) hue-rotate(180deg)}</style>"
+    "{filter:invert(.93) hue-rotate(180deg)}"
+    ".ddpw-picture{max-width:100%;height:auto}"
+    ".widget-html:has(.ddpw-picture),.widget-html:has(.ddpw-picture) .widget-html-content"
+    "{min-width:0;width:100%}</style>"
 )
 
 
@@ -117,8 +121,8 @@ class Picture:
         # IPython.display.Image(alt=...) loses the alt text in JupyterLab; an <img> keeps it.
         data = base64.b64encode(self.svg.encode()).decode()
         return (
-            f'{DARK}<img class="ddpw-picture" alt="{html.escape(self.alt)}" width="{self.width}" '
-            f'src="data:image/svg+xml;base64,{data}">'
+            f'{PAGE_STYLE}<img class="ddpw-picture" alt="{html.escape(self.alt)}" '
+            f'width="{self.width}" src="data:image/svg+xml;base64,{data}">'
         )
 
     def __repr__(self) -> str:

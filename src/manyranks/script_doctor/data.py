@@ -5,7 +5,7 @@ import os
 import pickle
 import random
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy
@@ -19,8 +19,10 @@ from torch.utils.data import (
 )
 from torch.utils.data._utils import fetch
 
+from manyranks.script_doctor.batches import CannotJoin
 from manyranks.script_doctor.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
 from manyranks.script_doctor.patches import Patches, hide_from_observers
+from manyranks.script_doctor.replay import Replay
 from manyranks.script_doctor.training import TrainingObserver, torch_state
 
 MAX_FETCHES = 6  # that are looked at in each process
@@ -30,9 +32,16 @@ GENERATORS = (numpy.random.Generator, numpy.random.RandomState, random.Random, t
 class LoaderObserver:
     """Notes the passes over loaders of one rank, and ends each after `batches`."""
 
-    def __init__(self, notes: Notes, training: TrainingObserver, batches: int, passes: int):
+    def __init__(
+        self,
+        notes: Notes,
+        training: TrainingObserver,
+        batches: int,
+        passes: int,
+        replay: Replay | None = None,
+    ):
         self.notes, self.training = notes, training
-        self.batches, self.passes = batches, passes
+        self.batches, self.passes, self.replay = batches, passes, replay
         self.numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self.creation_lines: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
         self.pass_counts: dict[int, int] = {}  # passes over each loader
@@ -43,12 +52,21 @@ class LoaderObserver:
         """Put the observers in place."""
         patches.replace(DataLoader, "__init__", self._make)
         patches.replace(DataLoader, "__iter__", self._iterate)
-        patches.replace(DataLoader, "__len__", lambda count, *a: min(count(*a), self.batches))
+        patches.replace(DataLoader, "__len__", self._length)
         patches.replace(fetch._MapDatasetFetcher, "fetch", self._fetch)
 
     def _make(self, init: Callable, loader: DataLoader, *args: Any, **kwargs: Any) -> None:
         init(loader, *args, **kwargs)
         self.creation_lines.setdefault(loader, lines())
+        self.numbers.setdefault(loader, len(self.numbers))
+
+    def _length(self, count: Callable, loader: DataLoader) -> int:
+        number = self.numbers.setdefault(loader, len(self.numbers))
+        length = self.replay.length(number) if self.replay else None
+        if length is None:
+            length = min(count(loader), self.batches)
+            self.training.recorder.note(f"length-{number}", length)
+        return length
 
     def _iterate(self, iterate: Callable, loader: DataLoader) -> "TruncatedIterator":
         number = self.numbers.setdefault(loader, len(self.numbers))
@@ -56,7 +74,20 @@ class LoaderObserver:
         if self.full_passes.get(number, 0) >= self.passes and self.training.step_count:
             self.training.leave()
         self._note_pass(loader, number, pass_number)
-        return TruncatedIterator(iterate(loader), self, number, pass_number)
+        if self.replay and self.replay.has(number, pass_number):
+            iterator = self._replayed(self.replay, number, pass_number, loader.batch_size)
+        else:
+            iterator = iterate(loader)
+        return TruncatedIterator(iterator, self, number, pass_number)
+
+    def _replayed(
+        self, replay: Replay, number: int, pass_number: int, samples: int | None
+    ) -> Iterator[Any]:
+        try:
+            yield from replay.batches(number, pass_number, samples)
+        except CannotJoin as why:
+            self.training.recorder.note("cannot_join", str(why))
+            self.training.leave()
 
     @hide_from_observers
     def _note_pass(self, loader: DataLoader, number: int, pass_number: int) -> None:
@@ -140,6 +171,9 @@ class TruncatedIterator:
     def _note(self, batch: Any) -> None:
         first = next(iter(tensors_in(batch)), None)
         size = first.shape[0] if first is not None and first.dim() else None
+        self.data.training.recorder.keep_batch(
+            (self.loader, self.pass_number, self.batch_count - 1), batch
+        )
         about = {"loader": self.loader, "pass": self.pass_number}
         self.data.notes.write("batch", **about, size=size, rows=row_hashes(batch))
 

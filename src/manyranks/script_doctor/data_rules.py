@@ -278,6 +278,8 @@ def rows_of(facts: Facts, rank: int, pass_fact: dict) -> int:
 
 def targets(facts: Facts) -> Iterator[Finding]:
     """A mean over each rank's own number of targets."""
+    if facts.like_one_process:
+        return
     losses = facts.on_all_ranks("targets", grad=True, reduction="mean")
     unequal = [f for f in losses if not equal([fact["counted"] for fact in f])]
     ignored = [f for f in unequal if any(fact["counted"] < fact["of"] for fact in f)]

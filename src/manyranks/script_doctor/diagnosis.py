@@ -17,12 +17,16 @@ from manyranks.launcher.launch import run_ranks
 from manyranks.launcher.limits import usable_cores
 from manyranks.network.links import Network
 from manyranks.script_doctor.call_rules import compared_calls
+from manyranks.script_doctor.comparison import compare
 from manyranks.script_doctor.facts import NOTE, WRONG, Facts, Finding, equal, number_in_words
 from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
+from manyranks.script_doctor.one_process_rules import in_order, not_compared
+from manyranks.script_doctor.reference_run import ReferenceRun
 from manyranks.script_doctor.rules import evaluate_rules
 
 IDLE_S = 20.0  # seconds in which nothing happens until a script counts as hung
+REFERENCE_S = 60.0  # seconds for the script on one rank, at most
 WIDTH = 96
 GPU = re.compile(r"(?i)\bnccl\b|\bcuda\b")
 GPU_ADVICE = (
@@ -62,29 +66,30 @@ class DoctorReport:
         return {name: getattr(self, name) for name in names} | {"findings": findings}
 
     def __str__(self) -> str:
-        names = ", ".join(self.files[:5]) + (", …" if len(self.files) > 5 else "")
-        parts = [
-            f"Files that it opened for writing went to a folder that is gone: {names}."
-            if self.files
-            else "It opened no file for writing.",
-            f"{self.script} on {self.ranks} CPU ranks: {number_in_words(self.steps, 'step')} "
-            + ("was seen." if self.steps == 1 else "were seen."),
-        ]
+        seen = number_in_words(self.steps, "step") + (" was" if self.steps == 1 else " were")
+        parts = [f"{self.script} on {self.ranks} CPU ranks: {seen} seen."]
         for finding in self.findings:
-            first, *others = finding.lines or (self.script,)
+            first, *others = map(self._line, finding.lines or (self.script,))
             via = f" (from {', '.join(others[:3])})" if others else ""
             parts.append(f"\n{finding.level}: {finding.rule}, {first}{via}")
             parts += wrapped(f"{finding.fact} {finding.meaning} See {finding.page}.", "    ")
+        names = ", ".join(self.files[:5]) + (", …" if len(self.files) > 5 else "")
         for title, lines in (
             ("In order", self.looked_at),
-            ("Not seen", self.not_seen),
             ("For you to judge", self.stated),
+            ("Not seen", self.not_seen),
+            ("Written to a folder that is gone", [names] if names else []),
         ):
             if lines:
-                parts += ["", *wrapped(f"{title}: {'; '.join(lines)}.")]
+                parts += ["", *wrapped(f"{title}: {'; '.join(lines)}".rstrip(".") + ".")]
         if self.ending:
             parts += ["", "How it ended:", self.ending]
         return "\n".join(parts)
+
+    def _line(self, place: str) -> str:
+        """`line 43` for `train.py:43`, if that is the script."""
+        file, _, number = place.rpartition(":")
+        return f"line {number}" if file == self.script else place
 
     __repr__ = __str__
 
@@ -144,7 +149,9 @@ def doctor(
             if not as_if_gpus and GPU.search(ending):
                 ending += "\n" + GPU_ADVICE
             hung = isinstance(error, RanksHung) or getattr(error, "returncode", None) is not None
-        facts = Facts(read_notes(folder / "facts", ranks), text_of(call), usable_cores(), hung)
+        reference = ReferenceRun(call, folder, ranks, as_if_gpus, min(timeout, REFERENCE_S))
+        of_ranks = read_notes(folder / "facts", ranks)
+        facts = Facts(of_ranks, text_of(call), usable_cores(), hung, compare(reference))
     if facts.of_any_rank("enough"):
         ending = ""  # a rank was ended by its doctor
     if not any(facts.of_ranks):
@@ -189,7 +196,7 @@ def passed_checks(facts: Facts, findings: list[Finding]) -> list[str]:
         for facts_of_ranks in facts.on_all_ranks("forward", trains=True)
         if facts_of_ranks[0]["input"] is not None
     ]
-    sentences = []
+    sentences = in_order(facts.comparison)
     gradients = {"not-synchronised", "past-the-wrapper", "changed-after-ddp"}
     if steps and equal_in(steps, "gradients") and not failed_rules & gradients:
         sentences.append(f"the ranks used equal gradients in {number_in_words(len(steps), 'step')}")
@@ -254,7 +261,9 @@ def unreached_parts(facts: Facts) -> list[str]:
         "a checkpoint being loaded": bool(facts.of_any_rank("load")),
         "a file being written": bool(facts.of_any_rank("file")),
     }
-    return [what for what, is_reached in reached.items() if not is_reached]
+    return not_compared(facts.comparison) + [
+        what for what, is_reached in reached.items() if not is_reached
+    ]
 
 
 def facts_to_judge(facts: Facts) -> list[str]:

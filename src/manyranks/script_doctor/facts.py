@@ -4,6 +4,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from manyranks.script_doctor.comparison import Comparison, Kind
+
 WRONG, LIKELY, NOTE = "wrong", "likely", "note"
 LEVELS = (WRONG, LIKELY, NOTE)
 
@@ -31,6 +33,7 @@ class Facts:
     source: str = ""  # the script's text
     cores: int = 1
     hung: bool = False
+    comparison: Comparison = field(default_factory=lambda: Comparison(Kind.NOT_COMPARED))
     cache: dict[str, list[list[dict]]] = field(default_factory=dict)
 
     @property
@@ -60,6 +63,11 @@ class Facts:
             for facts in self.of_each_rank(kind)
         ]
         return list(zip(*of_ranks, strict=False))
+
+    @property
+    def like_one_process(self) -> bool:
+        """Whether the gradients of the first steps are those of one process on the same rows."""
+        return self.comparison.kind is Kind.EQUAL
 
     @property
     def optimizers(self) -> list[int]:

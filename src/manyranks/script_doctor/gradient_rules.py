@@ -168,6 +168,8 @@ def averages_weights(facts: Facts) -> bool:
 
 def clipping(facts: Facts) -> Iterator[Finding]:
     """Gradients clipped by norms that differ, and averaged afterwards."""
+    if facts.like_one_process:
+        return
     pairs = facts.on_all_ranks("clip")
     unequal = [
         pair
@@ -335,6 +337,8 @@ def losses(facts: Facts) -> Iterator[Finding]:
             page,
         )
     times = micro * facts.ranks if accumulates else facts.ranks
+    if facts.like_one_process:
+        return
     if last["means"] and near(divisor, times) and not by_hand and (accumulates or micro == 1):
         yield Finding(
             "loss-divided-twice",

@@ -82,8 +82,8 @@ def digest(data: bytes | memoryview, start: int = 0) -> int:
 def hash_of(tensor: torch.Tensor) -> int:
     """A check sum of shape, type and values; of a large tensor, of a sample of the values."""
     tensor = tensor.detach()
-    if tensor.is_sparse:
-        tensor = tensor.coalesce().values()
+    if tensor.layout is not torch.strided:
+        tensor = tensor.to_dense()
     if tensor.is_meta or not tensor.numel():
         return digest(str(tensor.shape).encode())
     step = max(1, tensor.numel() * tensor.element_size() // MAX_HASHED_BYTES)
@@ -126,12 +126,13 @@ def is_sharded(tensor: torch.Tensor) -> bool:
     return hasattr(tensor, "_local_tensor")
 
 
-def row_hashes(batch: Any) -> list[int]:
+def row_hashes(batch: Any, most: int = MAX_HASHED_ROWS) -> list[int]:
     """A check sum for each row of the first tensor in a batch."""
     first = next(iter(tensors_in(batch)), None)
-    if first is None or not first.dim():
+    if first is None or not first.dim() or first.is_nested:
         return []
-    return [hash_of(row) for row in first[:MAX_HASHED_ROWS]]
+    rows = first.detach() if first.layout is torch.strided else first.detach().to_dense()
+    return [hash_of(row) for row in rows[:most]]
 
 
 def tensors_in(value: Any, depth: int = 3) -> list[torch.Tensor]:

@@ -16,6 +16,8 @@ from manyranks.script_doctor.notes import Notes
 from manyranks.script_doctor.patches import Patches
 from manyranks.script_doctor.printing import PrintObserver
 from manyranks.script_doctor.redirection import Redirection
+from manyranks.script_doctor.replay import Replay
+from manyranks.script_doctor.step_records import StepRecorder, seed_all
 from manyranks.script_doctor.training import ObservationEnded, TrainingObserver
 
 
@@ -29,19 +31,34 @@ class Extent:
 
 
 class ObservedWorker:
-    """A worker whose facts are written to a folder, and whose files go to another."""
+    """A worker whose facts are written to a folder, and whose files go to another.
 
-    def __init__(self, worker: Callable, folder: Path, extent: Extent, as_if_gpus: bool):
+    With `replay`, its loaders yield what other ranks have read.
+    """
+
+    def __init__(
+        self,
+        worker: Callable,
+        folder: Path,
+        extent: Extent,
+        as_if_gpus: bool,
+        replay: Replay | None = None,
+    ):
         self.__wrapped__, self.folder, self.extent = worker, folder, extent
-        self.as_if_gpus = as_if_gpus
+        self.as_if_gpus, self.replay = as_if_gpus, replay
         self.__module__ = getattr(worker, "__module__", "")  # the rank names its program by it
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
         """Run the worker in this rank, observed."""
-        notes = Notes(self.folder / "facts", int(os.environ["RANK"]))
+        rank = int(os.environ["RANK"])
+        notes = Notes(self.folder / "facts", rank)
         notes.write("begin")
-        training = TrainingObserver(notes, self.extent.steps)
-        data = LoaderObserver(notes, training, self.extent.batches, self.extent.passes)
+        wanted = self.replay.steps() if self.replay else ()
+        recorder = StepRecorder(steps_folder(self.folder, rank), wanted)
+        training = TrainingObserver(notes, recorder, self.extent.steps)
+        extent = self.extent
+        data = LoaderObserver(notes, training, extent.batches, extent.passes, self.replay)
+        seed_all(rank)
         with Patches() as patches:
             if self.as_if_gpus:
                 cpu_for_gpus(patches)
@@ -50,6 +67,7 @@ class ObservedWorker:
             GroupObserver(notes).install(patches)
             PrintObserver(notes).install(patches)
             training.install(patches)
+            recorder.install(patches)
             try:
                 self.__wrapped__(*args, **kwargs)
                 notes.write("finished")
@@ -67,6 +85,11 @@ class ObservedWorker:
             finally:
                 with contextlib.suppress(Exception):  # what the script left may be broken
                     training.note_final_state()
+
+
+def steps_folder(folder: Path, rank: int) -> Path:
+    """Where a rank writes what its first steps use."""
+    return folder / "steps" / str(rank)
 
 
 def lines_of(trace: TracebackType | None) -> list[str]:

@@ -6,6 +6,7 @@ from manyranks.script_doctor import (
     call_rules,
     data_rules,
     gradient_rules,
+    one_process_rules,
     report_rules,
     step_rules,
 )
@@ -30,7 +31,7 @@ SYMPTOMS_OF = {
     "unused-parameters": {"rank-alone-in-a-collective", "not-synchronised"},
     "forward-outside-no-sync": {"accumulation-without-no-sync"},
     "rank-alone-in-a-collective": {"no-step-seen"},
-    "graph-cut": {"unused-parameters", "needless-find-unused"},
+    "graph-cut": {"unused-parameters", "needless-find-unused", "not-synchronised"},
     "step-on-some-ranks": {"not-synchronised", "replicas-differ", "loss-not-divided"},
     "unequal-batches": {"rank-alone-in-a-collective", "shapes-differ", "no-step-seen"},
     "new-group-differs": {"rank-alone-in-a-collective", "shapes-differ", "no-step-seen"},
@@ -239,5 +240,7 @@ def evaluate_rules(facts: Facts) -> list[Finding]:
     """The findings of all rules, the worst first; of a cause and its symptoms, the cause."""
     findings = [finding for rule in RULES for finding in rule(facts)]
     hidden = {rule for finding in findings for rule in SYMPTOMS_OF.get(finding.rule, ())}
-    unique = {(f.rule, f.lines[:1]): f for f in reversed(findings) if f.rule not in hidden}
+    findings = [finding for finding in findings if finding.rule not in hidden]
+    findings = one_process_rules.with_comparison(findings, facts)
+    unique = {(f.rule, f.lines[:1]): f for f in reversed(findings)}
     return sorted(reversed(unique.values()), key=lambda finding: LEVELS.index(finding.level))

@@ -128,7 +128,7 @@ def cut_graphs(facts: Facts) -> Iterator[Finding]:
     gathered = [f for f in cuts if f["joined"] and f["size"] > 1 and "all_gather" in f["op"]]
     if len(gathered) > 1:
         yield Finding(
-            "graph-cut",
+            "gathered-without-gradient",
             NOTE,
             f"Tensors that need a gradient went into {gathered[0]['op']}, which has no backward "
             f"pass, in {number_in_words(len(gathered), 'call')}.",

@@ -34,6 +34,7 @@ from manyranks.script_doctor.notes import (
     tensors_in,
 )
 from manyranks.script_doctor.patches import ActiveCalls, Patches, hide_from_observers
+from manyranks.script_doctor.step_records import StepRecorder
 
 MAX_WRITES = 40  # writes to parameters that are noted, at most
 
@@ -45,8 +46,9 @@ class ObservationEnded(BaseException):
 class TrainingObserver:
     """Notes calls of models, backward passes and steps of one rank."""
 
-    def __init__(self, notes: Notes, steps: int):
-        self.notes, self.steps, self.active_calls = notes, steps, ActiveCalls()
+    def __init__(self, notes: Notes, recorder: StepRecorder, steps: int):
+        self.notes, self.recorder = notes, recorder
+        self.steps, self.active_calls = steps, ActiveCalls()
         self.numbers: dict[int, int] = {}  # id of a model or optimizer -> its number here
         self.models: list[nn.Module] = []  # those that were called, or wrapped
         self.wrappers: list[DistributedDataParallel] = []
@@ -72,6 +74,7 @@ class TrainingObserver:
         patches.replace(nn.Module, "load_state_dict", self._load)
         patches.replace(LRScheduler, "step", self._schedule)
         patches.replace(DistributedDataParallel, "join", self._join)
+        patches.replace(DistributedDataParallel, "register_comm_hook", self._hook)
         patches.replace(nn.Module, "requires_grad_", self._requires_grad)
         patches.replace(torch.Tensor, "requires_grad_", self._requires_grad)
         patches.put(nn.Parameter, "requires_grad", property(_flag, self._set_flag))
@@ -90,9 +93,11 @@ class TrainingObserver:
         ):
             return call(module, *args, **kwargs)
         draws = self._before_forward(module, args, kwargs)
+        self.recorder.drops = False
         with self.active_calls("forward"):
             result = call(module, *args, **kwargs)
-        if draws is not None and torch_state() != draws:
+        self.recorder.note_result(result)
+        if draws is not None and (self.recorder.drops or torch_state() != draws):
             self.notes.write("drew", state=draws, lines=lines())
         return result
 
@@ -123,6 +128,9 @@ class TrainingObserver:
             "changed": self._changed(wrapper) if wrapper else [],
             "new": self._new(wrapper) if wrapper else [],
         }
+        if fact["trains"]:
+            self.recorder.note_rows(arguments)
+            self.recorder.watch(module)
         self.notes.write("forward", **fact, lines=lines())
         return torch_state() if trains and module.training else None
 
@@ -173,6 +181,11 @@ class TrainingObserver:
     def _join(self, join: Callable, *args: Any, **kwargs: Any) -> Any:
         self.notes.write("join")
         return join(*args, **kwargs)
+
+    def _hook(self, register: Callable, *args: Any, **kwargs: Any) -> Any:
+        self.recorder.is_rounded = True
+        self.notes.write("comm_hook", lines=lines())
+        return register(*args, **kwargs)
 
     def _user_of(self, ddp: int, name: str) -> Callable:
         return lambda _: self.used_names.setdefault(ddp, set()).add(name)
@@ -260,6 +273,7 @@ class TrainingObserver:
         with self.active_calls("clip"):
             norm = clip(*args, **kwargs)
         if not is_sharded(norm):
+            self.recorder.norms.append(float(norm))
             self.notes.write("clip", norm=float(norm), lines=lines())
         return norm
 
@@ -299,6 +313,9 @@ class TrainingObserver:
             made=self.creation_lines.get(optimizer, []),
             lines=lines(),
         )
+        own_names = [names.get(id(p), "").removeprefix("module.") for p in parameters]
+        made = self.creation_lines.get(optimizer, [])
+        self.recorder.note_step(optimizer, made, own_names, lines())
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self.active_calls.calls[-1:] != ["step"]:
@@ -306,6 +323,8 @@ class TrainingObserver:
         self.active_calls.calls.pop()
         self._note_weights(optimizer)
         self.step_count += 1
+        if self.recorder.stop_when_done() and self.recorder.wanted:
+            self.leave()
         if self.step_count >= self.steps * len(self.optimizers):
             self.leave()
 
@@ -406,6 +425,7 @@ class CallObserver(Recorder):
     @hide_from_observers
     def _note(self, rows: list[dict], func: Any, args: tuple) -> None:
         training = self.training
+        training.recorder.communicated = True
         by = next(iter(training.active_calls.calls), "hand")
         tensors: Sequence = tensors_in(list(args)) if by == "hand" else ()
         if by in ("hand", "forward") and func.namespace == "c10d":

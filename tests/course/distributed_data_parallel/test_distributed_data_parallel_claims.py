@@ -134,10 +134,11 @@ def test_a_bucket_has_a_lane_and_is_red_after_the_last_gradient():
 
 
 def test_a_bucket_is_closed_at_its_size_and_the_page_says_how_large_it_gets():
-    sent = record_collectives(workers.eighty_megabytes, ranks=2).query("rank == 0")
-    in_mb = [round(size / 1e6, 1) for size in sent[sent["op"] == "all_reduce"]["bytes"]]
-    assert in_mb == [84.0, 4.2, 29.4, 29.4, 21.0]
-    assert "buckets of 4.2, 29.4, 29.4 and 21.0 MB" in prose("02_distributed_data_parallel")
+    sent = record_collectives(workers.eighty_mebibytes, ranks=2).query("rank == 0")
+    in_mib = [round(size / 2**20) for size in sent[sent["op"] == "all_reduce"]["bytes"]]
+    assert in_mib == [80, 4, 28, 28, 20]
+    page = prose("02_distributed_data_parallel")
+    assert "A model of 20 layers of 4 MiB gets buckets of 4, 28, 28 and 20 MiB." in page
 
 
 # Waiting

@@ -118,7 +118,7 @@ if rank == 0:
     assert not report.ending and sorted(tmp_path.rglob("*")) == before
     assert (tmp_path / "kept.txt").read_text() == "precious" and path.read_text() == source
     assert str(tmp_path / "model.pt") in report.files
-    assert str(report).startswith("Files that it opened for writing went to a folder that is gone")
+    assert "\nWritten to a folder that is gone: " in str(report)
 
 
 def test_arguments_with_spaces_arrive(script):
@@ -344,7 +344,7 @@ def test_what_is_noted_of_each_pass_over_a_loader(script, tmp_path):
 def call(line: int, op: str = "all_reduce", shape: int = 4) -> dict:
     """A call as an observer notes it."""
     about = {"group": "default", "op": op, "shape": [shape], "bytes": 4 * shape, "dtype": "float32"}
-    return {"kind": "comm", "by": "hand", **about, "lines": [f"a.py:{line}"]}
+    return {"kind": "comm", "by": "hand", "of": "other", **about, "lines": [f"a.py:{line}"]}
 
 
 CLOSED = {"kind": "error", "type": "RuntimeError", "text": "Connection closed by peer", "lines": []}

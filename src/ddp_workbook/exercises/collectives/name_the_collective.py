@@ -1,8 +1,9 @@
-"""Name the eight collectives in this table.
+"""Name the collective behind each letter of this table.
 
-Each letter stands for one call on four ranks: what each rank held before the call, and what the
-call gave it. A dash means that the rank got nothing. If a call has a root (`src` or `dst`), the
-root is rank 0.
+Each letter stands for one call on four ranks: what each rank held before the call, whether the call
+uses it or not, and what the call gave it. A dash means that the call promises this rank nothing. If
+a call has a root (`src` or `dst`), the root is rank 0. A collective may occur more than once, or
+not at all.
 
 | call | rank 0 | rank 1 | rank 2 | rank 3 |
 |---|---|---|---|---|

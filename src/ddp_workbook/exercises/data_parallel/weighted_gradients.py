@@ -27,7 +27,7 @@ HINTS = [
 
 
 def weighted_gradients(gradients: list[list[Tensor]], rows: list[int]) -> list[Tensor]:
-    """The gradient of the mean over all samples, by parameter, from the replicas' own means."""
+    """The gradient of the batch's mean loss, one tensor for each parameter."""
     ### BEGIN SOLUTION
     shares = [own / sum(rows) for own in rows]
     combined = []

@@ -7,7 +7,8 @@ mean of the ranks' gradients.
 - A parameter without a gradient, such as a frozen one, has none on any rank. Its `.grad` stays
   None.
 - Parameters can differ in dtype, and some gradients are not contiguous.
-- `zero_grad` sets `.grad` to None, so in the next step the gradients are new tensors.
+- Your function is called in every step. Keep no tensors from the step before: `zero_grad` sets
+  `.grad` to None, so these are new ones.
 """
 
 from typing import NamedTuple

@@ -9,11 +9,12 @@ so rank 4 is in the row [3, 4, 5] and in the column [1, 4]. Return two process g
 calling rank's own row, then that of its own column.
 
 - All ranks call your function with the same numbers. Their product is the world size.
-- A row or a column of one rank is a group too.
-- All ranks of a row return one and the same group, and so do those of a column. If each had a group
-  of its own with the same members, their first collective would hang.
-- You may make the groups in any way. With a plain `new_group`, every rank makes every group, also
-  those that it is not in, and all ranks in the same order.
+- A row or a column of one rank counts as a group, too.
+- The ranks of a row return the group that was made by the same call, and so do those of a column.
+  If each returned one from a call of its own, with the same members, their first collective would
+  hang.
+- You may make the groups in any way, by a mesh as well. With a plain `new_group`, every rank makes
+  every group, including those that it is not in, and all ranks in the same order.
 """
 
 import json
@@ -122,7 +123,7 @@ def hint_for(groups: list[list[int] | None]) -> str:
     if None in groups:
         return "Some ranks make more groups than others. Is there a call inside an if?"
     return (
-        "Which groups must every rank make, also those that it is not in, and what decides in "
+        "Which groups must every rank make, including those that it is not in, and what decides in "
         "which order it makes them?"
     )
 

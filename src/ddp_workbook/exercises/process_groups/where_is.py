@@ -1,5 +1,7 @@
 """Say where each rank runs: on which node, and with which local rank.
 
+This is the launcher's work; your programs only read the result.
+
 `gpus[i]` is the number of GPUs of node i, so `[2, 3]` means two nodes and five ranks. Return a list
 whose entry r is the tuple (node, local rank) of rank r.
 

@@ -2,12 +2,12 @@
 
 All ranks call the function with the same arguments. It returns what this rank has trained on: a
 list for each epoch, with the samples in their order. dataset[i] is the number i, so you see which
-sample is which; forward, backward and step are left out. In every epoch, including the first:
+sample is which; forward, backward and step are left out. It should do this:
 
-- The whole data set is shuffled in a new order and then dealt to the ranks, so a rank gets other
-  samples than in the epoch before.
+- In every epoch, including the first, the whole data set is shuffled in a new order and then dealt
+  to the ranks, so a rank's samples change from epoch to epoch.
 - Every sample goes to some rank, and each rank gets len(dataset) / world_size samples, rounded up.
-  Only as many samples are repeated as that needs.
+  No more samples are repeated than that requires.
 - `seed` alone decides all orders: the same call returns the same lists again, and another seed
   gives other lists, whatever random numbers other code has drawn.
 """

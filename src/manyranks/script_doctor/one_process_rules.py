@@ -1,0 +1,201 @@
+"""What a comparison with one process means, in words."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+
+from manyranks.script_doctor.comparison import Averaging, Comparison, Kind
+from manyranks.script_doctor.facts import LIKELY, NOTE, WRONG, Facts, Finding, calls_by_hand
+from manyranks.script_doctor.gradient_rules import DDP_PAGE, averages_weights
+
+BATCH_PAGE, CLIPPING_PAGE = "02_further_the_batch", "06_further_a_real_run"
+NEAR = 0.01  # of a factor
+
+# Rules that name a cause of what a comparison shows.
+CAUSES = frozenset(
+    {
+        *("not-synchronised", "past-the-wrapper", "changed-after-ddp", "unused-parameters"),
+        *("clipped-before-averaging", "mean-of-unequal-batches", "loss-divided-twice"),
+        *("synchronised-twice", "replicas-differ", "learning-rate-differs"),
+        *("optimizer-before-sharding", "same-rows", "rank-alone-in-a-collective"),
+        *("graph-cut", "step-on-some-ranks", "gradients-on-some-ranks"),
+    }
+)
+
+
+def one_process(facts: Facts) -> Iterator[Finding]:
+    """A gradient that is not that of one process on the same rows."""
+    result = facts.comparison
+    lines = tuple(result.lines)
+    by_hand = calls_by_hand(facts.of_each_rank("comm")[0], "gradient")
+    sent_lines = (*(by_hand[0]["lines"] if by_hand else ()), *lines)
+    hooked = bool(facts.of_any_rank("comm_hook"))
+    if result.kind is Kind.SCALED:
+        yield Finding(
+            "gradient-scaled",
+            NOTE if hooked else WRONG,
+            f"{in_words(result)}.",
+            cause_of_factor(result, facts.ranks),
+            sent_lines if by_hand else backward_lines(facts) or lines,
+            DDP_PAGE,
+        )
+    elif result.kind is Kind.UPDATE:
+        yield Finding(
+            "update-differs",
+            LIKELY,
+            "The gradient of the first step is that of one process on the same "
+            f"{result.rows} rows, and the weights after the step are not.",
+            "Something besides the optimizer writes to the weights, or its state is another one.",
+            lines,
+            DDP_PAGE,
+        )
+    elif result.averaging is Averaging.OWN:
+        yield Finding(
+            "not-synchronised",
+            NOTE if averages_weights(facts) else WRONG,
+            f"Each rank uses its own gradient of {names_in_words(result)}.",
+            "Nothing averages it: wrap all that is trained in DDP, and call the wrapper.",
+            lines,
+            DDP_PAGE,
+        )
+    elif result.averaging is Averaging.OF_ONE and not facts.of_any_rank("join"):
+        rank = max(range(facts.ranks), key=lambda rank: abs(result.weights[rank]))
+        yield Finding(
+            "gradient-of-one-rank",
+            WRONG,
+            f"All ranks use the gradient of rank {rank} alone.",
+            "What the others compute is thrown away: average the gradients of all ranks.",
+            sent_lines,
+            DDP_PAGE,
+        )
+    elif result.kind is Kind.OTHER:
+        yield from of_other_direction(result, facts, hooked, sent_lines)
+
+
+def of_other_direction(
+    result: Comparison, facts: Facts, hooked: bool, lines: tuple[str, ...]
+) -> Iterator[Finding]:
+    """A gradient in another direction than that of one process."""
+    fact = f"{in_words(result)}."
+    unequal = len(set(result.shares)) > 1
+    if result.averaging is Averaging.WEIGHTED:
+        weights = " and ".join(f"{weight:.3g}" for weight in result.weights)
+        yield Finding(
+            "gradients-weighted",
+            NOTE if unequal or hooked else LIKELY,
+            f"{fact} It is {weights} times the gradients of the ranks.",
+            "Each rank's gradient is multiplied by a number of its own before they are added: by "
+            "clipping, or by a count.",
+            lines,
+            CLIPPING_PAGE,
+        )
+    elif result.averaging is Averaging.MEAN and unequal:
+        sizes = " and ".join(map(str, result.shares))
+        yield Finding(
+            "mean-of-unequal-batches",
+            LIKELY,
+            f"{fact} The ranks computed with {sizes} rows, and all count the same.",
+            "The mean of their means weighs rows unequally: sum the loss, and divide by the count "
+            "of all ranks.",
+            lines,
+            BATCH_PAGE,
+        )
+    elif result.drew:
+        return  # other random numbers in one process
+    elif result.averaging is Averaging.MEAN or hooked:
+        yield Finding(
+            "not-a-mean-over-rows",
+            NOTE,
+            f"{fact} It is the mean of what each rank computes with its own rows."
+            if result.averaging is Averaging.MEAN
+            else f"{fact} A communication hook changes it on the way.",
+            "Often meant: a loss that compares the rows of a batch with each other, statistics of "
+            "own rows, or steps without synchronisation depend on how rows are divided.",
+            lines,
+            BATCH_PAGE,
+        )
+    else:
+        yield Finding(
+            "gradient-differs",
+            LIKELY,
+            f"{fact}" + (" It differs between the ranks." if result.apart > NEAR else ""),
+            "Something in the step is not what it is on one rank: compare it there, with the same "
+            "rows.",
+            lines,
+            DDP_PAGE,
+        )
+
+
+def cause_of_factor(result: Comparison, ranks: int) -> str:
+    """What usually makes a gradient this long."""
+    factor = result.difference.factor if result.difference else 1.0
+    if abs(factor - ranks) < NEAR * ranks:
+        return "It is summed instead of averaged, or the loss is multiplied by the number of ranks."
+    if abs(factor * ranks - 1) < NEAR:
+        return "It is averaged, and divided by the number of ranks once more."
+    return "Something multiplies the loss or the gradient that does not on one rank."
+
+
+def in_words(result: Comparison) -> str:
+    """How the gradient compares, without an end."""
+    difference = result.difference
+    if difference is None:
+        return ""
+    of_one = f"that of one process on the same {result.rows} rows"
+    if result.kind is Kind.EQUAL:
+        steps = "the first step" if result.steps == 1 else f"the first {result.steps} steps"
+        return f"in {steps} the gradient is {of_one} (difference {difference.relative:.0e})"
+    if result.kind is Kind.SCALED:
+        return f"The gradient is {difference.factor:.3f} times {of_one}, in the same direction"
+    return (
+        f"The gradient is not {of_one}: it is off by {100 * difference.relative:.2g} % "
+        f"(cosine {difference.cosine:.4g}), in {names_in_words(result)}"
+    )
+
+
+def names_in_words(result: Comparison) -> str:
+    """`3 of 8 parameters, most head.weight`, or `all 8 parameters`."""
+    if len(result.names) == result.parameters:
+        return f"all {result.parameters} parameters"
+    most = f", such as {result.names[0]}" if result.names else ""
+    return f"{len(result.names)} of {result.parameters} parameters{most}"
+
+
+def backward_lines(facts: Facts) -> tuple[str, ...]:
+    """The line of the last backward pass before the first step."""
+    for fact in facts.of_each_rank("backward")[0]:
+        return tuple(fact["lines"])
+    return ()
+
+
+def in_order(result: Comparison) -> list[str]:
+    """What the comparison found in order."""
+    if result.kind is Kind.EQUAL:
+        return [in_words(result)]
+    if result.kind in (Kind.OTHER, Kind.NOT_COMPARED) and result.averaging is Averaging.MEAN:
+        return ["the gradient has the direction of the mean of what the ranks compute, each alone"]
+    return []
+
+
+def not_compared(result: Comparison) -> list[str]:
+    """Why a comparison with one process says nothing."""
+    why = result.why_not
+    if result.kind is Kind.OTHER and result.drew and result.averaging is not Averaging.OWN:
+        why = "random numbers are drawn in a step, others on one rank"
+    if result.rates:
+        return [
+            "the second step of one process: its learning rate is "
+            f"{result.rates[1]:.3g} instead of {result.rates[0]:.3g}"
+        ]
+    return [f"the gradient of one process: {why}"] if why else []
+
+
+def with_comparison(findings: list[Finding], facts: Facts) -> list[Finding]:
+    """The findings of rules and comparison; a rule that names its cause takes on its words."""
+    own = list(one_process(facts))
+    causes = [f for f in findings if f.level != NOTE and f.rule in CAUSES]
+    if not causes or not own:
+        return findings + own
+    cause, (effect,) = causes[0], own
+    level = WRONG if effect.level == WRONG else cause.level
+    both = replace(cause, level=level, fact=f"{cause.fact} {effect.fact}")
+    return [both if finding is cause else finding for finding in findings]

@@ -1,0 +1,255 @@
+"""What the first steps of a rank used: its batches, its rows, its weights and its gradients.
+
+The script then runs once more on one rank with the same batches, and `comparison` sets the two
+beside each other. All files are written with `torch.save` and read with `weights_only=True`.
+"""
+
+import io
+import itertools
+import json
+import os
+import pickle
+import random
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import numpy
+import torch
+from torch import nn
+from torch.nn.modules.batchnorm import _BatchNorm
+from torch.optim import Optimizer
+
+from manyranks.script_doctor.batches import as_plain
+from manyranks.script_doctor.notes import digest, is_sharded, row_hashes, tensors_in
+from manyranks.script_doctor.patches import Patches, hide_from_observers
+
+STEPS = 2  # of each optimizer
+MAX_STEPS = 24  # of all, until one communicates
+MAX_BYTES = 1 << 28  # of batches, and of the weights and gradients of a step
+MAX_ROWS = 1 << 14  # of a step
+FEW_BITS = (torch.bfloat16, torch.float16)
+DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
+_open, _rename, _save = os.open, os.rename, torch.save  # later all three are redirected
+
+
+def random_check_sum() -> int:
+    """A check sum of the states from which numbers are drawn."""
+    return digest(torch.get_rng_state().numpy().data) ^ digest(
+        pickle.dumps((numpy.random.get_state(), random.getstate()))
+    )
+
+
+def seed_all(rank: int) -> None:
+    """Seed what draws random numbers, for scripts that do not; rank 0 as the one process."""
+    random.seed(rank)
+    numpy.random.seed(rank)
+    torch.manual_seed(rank)
+
+
+def random_state() -> dict[str, Any]:
+    """The states from which numbers are drawn in this process."""
+    name, keys, *others = numpy.random.get_state()
+    return {
+        "torch": torch.get_rng_state(),
+        "numpy": [name, torch.tensor(keys, dtype=torch.int64), *others],
+        "random": list(random.getstate()),
+    }
+
+
+def set_random_state(state: dict[str, Any]) -> None:
+    """Go on drawing from these states."""
+    torch.set_rng_state(state["torch"])
+    name, keys, *others = state["numpy"]
+    numpy.random.set_state((name, keys.numpy().astype("uint32"), *others))
+    version, keys, cached = state["random"]
+    random.setstate((version, tuple(keys), cached))
+
+
+class StepRecorder:
+    """Writes what the first steps of each optimizer of this rank use, to a folder of its own.
+
+    While it is active, dropout drops nothing and BatchNorm takes its running statistics: both
+    differ between ranks on purpose.
+    """
+
+    def __init__(self, folder: Path, wanted: Iterable[str] = ()):
+        self.folder, self.active = folder, True
+        self.wanted = set(wanted)  # names of the steps to record; else the first that communicate
+        self.row_hashes: list[int] = []
+        self.norms: list[float] = []
+        self.batch_bytes = 0
+        self.step_counts: dict[str, int] = {}
+        self.communicated = False  # since the step before
+        self.with_others: set[str] = set()  # optimizers that have not stepped alone
+        self.last_state = 0  # of what draws random numbers, at the first forward pass of a step
+        self.drops = False  # whether dropout was called
+        self.is_rounded = False  # whether something is computed with 16 bits
+        self.own_gradients: dict[int, torch.Tensor] = {}  # id of a parameter -> before averaging
+        self.hooks: dict[int, Any] = {}
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def install(self, patches: Patches) -> None:
+        """Switch off what differs between ranks on purpose."""
+        for owner, name in [(nn.functional, name) for name in DROPOUTS] + [(torch, "dropout")]:
+            patches.replace(owner, name, self._dropout)
+        patches.replace(nn.functional, "scaled_dot_product_attention", self._attention)
+        patches.replace(_BatchNorm, "forward", self._batch_norm)
+        patches.replace(torch.amp.autocast_mode.autocast, "__enter__", self._autocast)
+
+    def _dropout(self, drop: Callable, values: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if not self.active:
+            return drop(values, *args, **kwargs)
+        self.drops = True
+        return values
+
+    def _attention(self, attend: Callable, *args: Any, **kwargs: Any) -> Any:
+        if self.active and kwargs.get("dropout_p"):
+            self.drops = True
+            kwargs["dropout_p"] = 0.0
+        return attend(*args, **kwargs)
+
+    def _batch_norm(self, forward: Callable, module: _BatchNorm, values: torch.Tensor) -> Any:
+        if not self.active or module.running_mean is None:
+            return forward(module, values)
+        of_module = (module.running_mean, module.running_var, module.weight, module.bias)
+        return nn.functional.batch_norm(values, *of_module, False, 0.0, module.eps)
+
+    def _autocast(self, enter: Callable, context: Any) -> Any:
+        self.is_rounded |= context._enabled
+        return enter(context)
+
+    # What a step uses
+
+    def note_result(self, result: Any) -> None:
+        """Note what a model returns: fewer bits make larger rounding errors."""
+        self.is_rounded |= any(t.dtype in FEW_BITS for t in tensors_in([result]))
+
+    def watch(self, module: nn.Module) -> None:
+        """Keep what backward passes on this rank add to the gradients, before anything averages."""
+        if self.active:
+            for parameter in module.parameters():
+                if parameter.requires_grad and id(parameter) not in self.hooks:
+                    self.hooks[id(parameter)] = parameter.register_hook(self._adder(parameter))
+
+    def _adder(self, parameter: nn.Parameter) -> Callable:
+        @hide_from_observers
+        def add(gradient: torch.Tensor | None) -> None:
+            if not self.active or gradient is None or is_sharded(gradient) or gradient.is_sparse:
+                return
+            before = self.own_gradients.get(id(parameter))
+            if parameter.grad is None or before is None or not parameter.grad.any():
+                self.own_gradients[id(parameter)] = gradient.detach().clone()
+            else:
+                before.add_(gradient.detach())
+
+        return add
+
+    @hide_from_observers
+    def keep_batch(self, key: tuple[int, int, int], batch: Any) -> None:
+        """Keep the batch of (loader, pass, number), and the random state behind it."""
+        if not self.active:
+            return
+        plain = as_plain(batch)
+        self.batch_bytes += sum(t.numel() * t.element_size() for t in tensors_in(batch))
+        if self.batch_bytes <= MAX_BYTES:
+            self._write("batch-{}-{}-{}".format(*key), {"batch": plain, "random": random_state()})
+        else:
+            self.note("too_large", self.batch_bytes)
+
+    @hide_from_observers
+    def note_rows(self, arguments: Iterable[Any]) -> None:
+        """Note the rows with which a model is called to be trained."""
+        if not self.active:
+            return
+        if not self.row_hashes:
+            self.last_state = random_check_sum()
+        self.row_hashes += row_hashes(list(arguments), MAX_ROWS - len(self.row_hashes))
+
+    @hide_from_observers
+    def note_step(
+        self, optimizer: Optimizer, made: list[str], names: list[str], lines: list[str]
+    ) -> None:
+        """Note the weights and gradients that a step is about to use.
+
+        The line in which an optimizer was made tells on each rank which one it is.
+        """
+        key = f"{digest(repr(made).encode()):08x}"
+        count = self.step_counts[key] = self.step_counts.get(key, 0) + 1
+        if self.communicated:
+            self.with_others.add(key)
+        self.communicated = False
+        if self.active and count <= STEPS:
+            self._write(f"step-{key}-{count}", self._record(optimizer, names, lines))
+        self.row_hashes, self.norms = [], []
+        self.own_gradients.clear()
+
+    def _record(self, optimizer: Optimizer, names: list[str], lines: list[str]) -> dict[str, Any]:
+        parameters = list(itertools.chain(*(g["params"] for g in optimizer.param_groups)))
+        kept, room = 0, MAX_BYTES
+        for parameter in parameters:  # as many as there is room for, the same in all processes
+            room -= 2 * parameter.numel() * parameter.element_size()
+            if room < 0:
+                break
+            kept += 1
+        return {
+            "names": [name or f"parameter {n}" for n, name in enumerate(names)][:kept],
+            "parameters": len(parameters),
+            "weights": [piece_of(parameter) for parameter in parameters[:kept]],
+            "gradients": [piece_of(parameter.grad) for parameter in parameters[:kept]],
+            "own": [piece_of(self.own_gradients.get(id(p))) for p in parameters[:kept]],
+            "rates": [float(group.get("lr", 0)) for group in optimizer.param_groups],
+            "rows": self.row_hashes,
+            "norms": self.norms,
+            "rounded": self.is_rounded or any(p.dtype in FEW_BITS for p in parameters),
+            "drew": random_check_sum() != self.last_state,
+            "lines": lines,
+        }
+
+    def stop_when_done(self) -> bool:
+        """Whether the steps have been made; then nothing is recorded any more."""
+        counts = self.step_counts
+        if self.wanted:
+            done = all((self.folder / f"{name}.pt").exists() for name in self.wanted)
+        else:
+            others = self.with_others
+            done = bool(others) and all(counts[key] >= STEPS for key in others)
+        if self.active and (done or sum(counts.values()) >= MAX_STEPS):
+            self.active = False
+            for hook in self.hooks.values():
+                hook.remove()
+        return not self.active
+
+    def note(self, name: str, value: Any) -> None:
+        """Note a number or a sentence; the first of its name stays."""
+        path = self.folder / f"{name}.json"
+        if not path.exists():
+            self._write_bytes(path, json.dumps(value).encode())
+
+    def _write(self, name: str, value: Any) -> None:
+        buffer = io.BytesIO()
+        _save(value, buffer)
+        self._write_bytes(self.folder / f"{name}.pt", buffer.getvalue())
+
+    def _write_bytes(self, path: Path, data: bytes) -> None:
+        file = _open(path.with_suffix(".part"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+        with os.fdopen(file, "wb") as whole:
+            whole.write(data)
+        _rename(path.with_suffix(".part"), path)
+
+
+def piece_of(tensor: torch.Tensor | None) -> dict[str, Any] | None:
+    """A tensor, or the part of it that this rank holds and where in the whole it begins."""
+    if tensor is None:
+        return None
+    if not is_sharded(tensor):
+        return {"values": tensor.detach().to_dense().cpu().clone()}
+    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
+
+    shape, offset = compute_local_shape_and_global_offset(
+        tensor.shape, tensor.device_mesh, tensor.placements
+    )
+    values = tensor.to_local().detach().cpu().clone()
+    if tuple(shape) != tuple(values.shape):
+        return None
+    return {"values": values, "offset": list(offset), "shape": list(tensor.shape)}

@@ -1,0 +1,282 @@
+"""The doctor's judge: is the gradient of the ranks that of one process on the same rows?"""
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import NamedTuple
+
+import pytest
+import torch
+
+from manyranks.script_doctor.batches import CannotJoin, as_plain, from_plain, join
+from manyranks.script_doctor.diagnosis import doctor
+from manyranks.script_doctor.facts import LIKELY, NOTE, WRONG
+from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
+
+# A healthy program; a case replaces one of the names in capitals.
+PROGRAM = """
+import dataclasses, os, torch, torch.distributed as dist
+from torch import nn
+from torch.distributed.fsdp import fully_shard
+from torch.nn.parallel import DistributedDataParallel as DDP
+from torch.utils.data import DataLoader, Dataset, DistributedSampler
+from torch.utils.checkpoint import checkpoint
+
+@dataclasses.dataclass
+class Pair:
+    x: torch.Tensor
+    y: torch.Tensor
+
+def stacked(items):
+    return torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
+
+class Numbers(Dataset):
+    def __len__(self):
+        return 64
+    def __getitem__(self, i):
+        g = torch.Generator().manual_seed(i)
+        return torch.randn(6, generator=g), torch.randn(1, generator=g)
+
+def main():
+    dist.init_process_group("gloo")
+    rank, world = dist.get_rank(), dist.get_world_size()
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), DROP, nn.Linear(16, 1))
+    model = WRAPPED
+    optimizer = torch.optim.AdamW(model.parameters(), lr=LR)
+    data = Numbers()
+    sampler = DistributedSampler(data)
+    loader = DataLoader(data, batch_size=8, sampler=sampler, LOADER)
+    for epoch in range(2):
+        sampler.set_epoch(epoch)
+        for batch in loader:
+            x, y = UNPACKED
+            optimizer.zero_grad()
+            loss = nn.functional.mse_loss(model(x), y)
+            BACKWARD
+            optimizer.step()
+            AFTER
+    dist.destroy_process_group()
+
+main()
+"""
+HEALTHY = {
+    "DROP": "nn.Identity()",
+    "WRAPPED": "DDP(model)",
+    "LR": "1e-2",
+    "LOADER": "",
+    "UNPACKED": "batch",
+    "BACKWARD": "loss.backward()",
+    "AFTER": "pass",
+}
+BY_HAND = "(loss).backward(); [dist.all_reduce(p.grad) for p in model.parameters()]"
+UNITS = "[fully_shard(m) for m in (model[0], model[3], model)][-1]"
+OWN_NORM = (
+    "loss.backward(); own = [p.grad.to_local() for p in model.parameters()]; "
+    "norm = sum(g.square().sum() for g in own).sqrt(); [g.mul_(0.01 / norm) for g in own]"
+)
+WEIGHTED = "[p.grad.mul_((rank + 1) / world) for p in model.parameters()]"
+OF_RANK_0 = "loss.backward(); [dist.broadcast(p.grad, 0) for p in model.parameters()]"
+EQUAL = "the gradient is that of one process on the same"
+
+
+@pytest.fixture
+def train(tmp_path, monkeypatch):
+    """`train(NAME="its code", ...)`: the doctor's report on the program with these parts."""
+    monkeypatch.chdir(tmp_path)
+
+    def report(ranks: int = 2, **parts: str):
+        text = PROGRAM
+        for name, code in (HEALTHY | parts).items():
+            text = text.replace(name, code)
+        path = Path("train.py")
+        path.write_text(text)
+        return doctor(path, ranks=ranks)
+
+    return report
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        {},
+        {"DROP": "nn.Dropout(0.5)", "WRAPPED": "DDP(model); torch.manual_seed(rank)"},
+        {"DROP": "nn.BatchNorm1d(16)"},
+        {"WRAPPED": "DDP(model) if world > 1 else model"},
+        {"WRAPPED": UNITS},
+        {"WRAPPED": "model", "BACKWARD": f"loss = loss / world; {BY_HAND}"},
+        {"BACKWARD": "(checkpoint(model, x, use_reentrant=False) - y).square().mean().backward()"},
+        {"BACKWARD": "loss.backward(); nn.utils.clip_grad_norm_(model.parameters(), 0.01)"},
+        {"DROP": "nn.Linear(16, 16, dtype=torch.bfloat16).to(torch.float32)"},
+        {"UNPACKED": "next(iter([batch])), torch.autocast('cpu', torch.bfloat16).__enter__()"}
+        | {"UNPACKED": "batch; torch.set_autocast_enabled('cpu', False)"},
+        {"LOADER": "num_workers=2"},
+        {"LOADER": "collate_fn=list", "UNPACKED": "stacked(batch)"},
+        {"LOADER": "collate_fn=lambda items: Pair(*stacked(items))"}
+        | {"UNPACKED": "(batch.x, batch.y)"},
+        {"LOADER": "collate_fn=lambda items: (*stacked(items), None, 'words')"}
+        | {"UNPACKED": "batch[:2]"},
+        {"AFTER": "torch.rand(rank + 1)"},
+    ],
+    ids=lambda parts: " ".join(parts) or "as it stands",
+)
+def test_one_process_gives_the_same(parts, train):
+    report = train(**parts)
+    assert EQUAL in report.looked_at[0], report
+    assert [f for f in report.findings if f.level != NOTE] == []
+
+
+@pytest.mark.parametrize(
+    ("parts", "level", "rule", "said"),
+    [
+        ({"BACKWARD": "(loss * world).backward()"}, WRONG, "gradient-scaled", "2.000 times"),
+        ({"WRAPPED": "model", "BACKWARD": BY_HAND}, WRONG, "gradient-scaled", "summed instead"),
+        ({"WRAPPED": "model"}, WRONG, "not-synchronised", "its own gradient of all 4"),
+        (
+            {
+                "WRAPPED": "nn.ModuleList([DDP(model[:3]), model[3]])",
+                "BACKWARD": "loss.backward()",
+            }
+            | {"UNPACKED": "batch; model.forward = lambda x: model[1](model[0](x))"},
+            WRONG,
+            "not-synchronised",
+            "its own gradient of 2 of 4 parameters",
+        ),
+        (
+            {"WRAPPED": "model", "BACKWARD": OF_RANK_0},
+            WRONG,
+            "gradient-of-one-rank",
+            "the gradient of rank 0 alone",
+        ),
+        (
+            {"WRAPPED": "model"}
+            | {"BACKWARD": f"loss.backward(); {WEIGHTED}; {BY_HAND.partition('; ')[2]}"},
+            LIKELY,
+            "gradients-weighted",
+            "It is 0.5 and 1 times",
+        ),
+        ({"WRAPPED": UNITS, "BACKWARD": OWN_NORM}, LIKELY, "gradient-differs", "all 4 parameters"),
+        (
+            {"LOADER": "collate_fn=lambda items: stacked(items[: 8 - 3 * rank])"},
+            LIKELY,
+            "mean-of-unequal-batches",
+            "with 8 and 5 rows",
+        ),
+        (
+            {"AFTER": "world > 1 and model.module[0].weight.data.mul_(0.9)"},
+            LIKELY,
+            "update-differs",
+            "the weights after the step are not",
+        ),
+        (
+            {"BACKWARD": "(loss + model(x).std()).backward()"},
+            NOTE,
+            "not-a-mean-over-rows",
+            "the mean of what each rank computes",
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_differs_is_named(parts, level, rule, said, train):
+    report = train(**parts)
+    (finding,) = [f for f in report.findings if f.rule == rule]
+    assert finding.level == level and said in finding.fact + finding.meaning, report
+    assert not any(EQUAL in words for words in report.looked_at)
+    assert rule == "replicas-differ" or [f for f in report.findings if f.level == WRONG] in (
+        [],
+        [finding],
+    )
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ({"UNPACKED": "torch.randn(8, 6) + rank, torch.randn(8, 1)"}, "come from no DataLoader"),
+        ({"WRAPPED": "DDP(model) if world > 1 else 1 / 0"}, "ZeroDivisionError: division by zero"),
+        ({"BACKWARD": "(loss * float('nan')).backward()"}, "nan or infinite"),
+        ({"LR": "1e-2 * world"}, "its learning rate is 0.01 instead of 0.02"),
+        (
+            {"LOADER": "collate_fn=lambda items: type('Own', (), {'pair': stacked(items)})"}
+            | {"UNPACKED": "batch.pair"},
+            "which cannot be kept",
+        ),
+        (
+            {"LOADER": "collate_fn=lambda items: (*stacked(items), torch.zeros(1).expand(2**27))"}
+            | {"UNPACKED": "batch[:2]"},
+            "too large to be kept",
+        ),
+        ({"BACKWARD": "model(x + torch.rand_like(x)).mean().backward()"}, "no DataLoader"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else None,
+)
+def test_what_cannot_be_compared_is_not_judged(parts, why, train):
+    report = train(**parts)
+    assert any(why in words for words in report.not_seen), report
+    assert [f for f in report.findings if f.level != NOTE] == []
+
+
+def test_a_note_of_the_comparison_is_no_exit_code(train):
+    assert train(BACKWARD="(loss + model(x).std()).backward()").exit_code == 0
+    assert train(BACKWARD="(loss * world).backward()").exit_code == 1
+
+
+# Batches
+
+
+class Point(NamedTuple):
+    """A batch with names."""
+
+    x: torch.Tensor
+    name: str
+
+
+@dataclasses.dataclass
+class Record:
+    """A batch of a type of its own."""
+
+    parts: list
+    number: int
+
+
+def test_batches_come_back_as_they_were():
+    batch = [Point(torch.ones(2, 3), "a"), Record([None, 2.5], 3), {"t": (torch.zeros(1), b"x")}]
+    again = from_plain(as_plain(batch))
+    assert json.dumps(repr(again)) == json.dumps(repr(batch))
+    with pytest.raises(CannotJoin, match="a batch holds a object, which cannot be kept"):
+        from_plain(as_plain({"what": object()}))
+
+
+@pytest.mark.parametrize(
+    ("parts", "joined"),
+    [
+        ([torch.ones(2, 1), torch.zeros(1, 1)], [[1.0], [1.0], [0.0]]),
+        ([{"x": torch.ones(1), "n": 3}, {"x": torch.zeros(1), "n": 3}], {"x": [1.0, 0.0], "n": 3}),
+        ([["a", "b"], ["c"]], ["a", "b", "c"]),
+        ([[(1, "a"), (2, "b")], [(3, "c"), (4, "d")]], [(1, "a"), (2, "b"), (3, "c"), (4, "d")]),
+        ([(torch.ones(2), None), (torch.zeros(2), None)], ([1.0, 1.0, 0.0, 0.0], None)),
+    ],
+)
+def test_batches_of_ranks_are_joined(parts, joined):
+    def values(batch):
+        if isinstance(batch, torch.Tensor):
+            return batch.tolist()
+        if isinstance(batch, dict):
+            return {key: values(part) for key, part in batch.items()}
+        return type(batch)(map(values, batch)) if isinstance(batch, list | tuple) else batch
+
+    assert values(join(parts, samples=2)) == joined
+
+
+@pytest.mark.parametrize(
+    ("parts", "why"),
+    [
+        ([torch.ones(2, 3), torch.ones(2, 4)], r"shapes that do not fit together: \[2, 3\] and"),
+        ([torch.tensor(1.0), torch.tensor(2.0)], "hold 1.0 and 2.0"),
+        ([{"x": 1}, {"y": 1}], "different keys"),
+        ([(torch.ones(2), 3), (torch.ones(2), 4)], "hold 3 and 4"),
+        ([torch.ones(2), [torch.ones(2)]], "of different types"),
+    ],
+)
+def test_what_cannot_be_joined_says_why(parts, why):
+    with pytest.raises(CannotJoin, match=why):
+        join(parts)
