@@ -68,52 +68,76 @@ def collectives(facts: Facts) -> Iterator[Finding]:
         yield other_shapes(now, place)
         return
 
-    def times(rank: int, line: list[str]) -> int:
-        """How often a rank has made a call from this line."""
-        return sum(f["lines"][:1] == line for f in calls[rank])
-
-    def ranks_without_line(rank: int) -> int:
+    def others_without_line(rank: int) -> int:
         """How many others have not called anything from the line where this rank calls."""
-        return sum(not times(o, now[rank]["lines"][:1]) for o in range(facts.ranks))
+        line = first_line(now[rank])
+        return sum(not times(calls, o, place, line) for o in range(facts.ranks))
 
-    rank = max(now, key=lambda rank: (ranks_without_line(rank), -rank))
-    fact, others = now.pop(rank), list(now.values())
-    line = fact["lines"][:1]
-    absent = [o for o in range(facts.ranks) if o != rank and o not in now]
+    rank = max(now, key=lambda rank: (others_without_line(rank), -rank))
+    fact, others = now.pop(rank), now
+    meanwhile = (
+        f"{ranks_in_words([o for o in range(facts.ranks) if o != rank])} made no further call"
+    )
     if others:
-        where_other = (others[0]["lines"] or ["?"])[0]
-        meanwhile = f"rank {next(iter(now))} calls {others[0]['op']}, {where_other}"
-    else:
-        meanwhile = f"{ranks_in_words(absent)} made no further call"
+        other, call = next(iter(others.items()))
+        meanwhile = f"rank {other} calls {call['op']}, {first_line(call)}"
     where = "in the forward pass, " if fact["by"] == "forward" else ""
-    counts = {o: times(o, line) for o in range(facts.ranks)}
-    fewer = min((o for o in counts if o != rank), key=lambda o: counts[o])
-    meaning = "All ranks of a group must make the same calls in the same order: "
-    timeouts = [f for f in facts.of_any_rank("error") if "timed out" in f["text"].lower()]
-    running = [o for o in absent if not facts.of_each_rank("finished")[o]]
-    if line and counts[rank] > counts[fewer] > 0:
-        meaning += (
-            f"from this line rank {rank} called {times_in_words(counts[rank])} and rank {fewer} "
-            f"{times_in_words(counts[fewer])}, so the ranks must agree how often it runs."
-        )
-    elif timeouts and running == absent and absent:
-        meaning = (
-            f"{ranks_in_words(absent).capitalize()} had not ended when the group's timeout ended "
-            "the wait: if the call comes later there, raise the timeout of init_process_group, and "
-            "if it never comes, move it to where all ranks pass."
-        )
-    elif others and line == others[0]["lines"][:1]:
-        meaning += "here they make two different ones in one line."
-    else:
-        meaning += "move this one out of the branch that only some ranks take."
     yield Finding(
         "rank-alone-in-a-collective",
         WRONG,
         f"Rank {rank} calls {fact['op']} {where}its call number {place + 1}, while {meanwhile}.",
-        meaning,
-        lines_of(fact, *others[:1]),
+        advice(facts, calls, place, rank),
+        lines_of(fact, *list(others.values())[:1]),
         HANGS_PAGE,
     )
+
+
+def first_line(call: dict) -> str:
+    """The reader's line that made this call."""
+    return (call["lines"] or ["?"])[0]
+
+
+def times(calls: list[list[dict]], rank: int, place: int, line: str) -> int:
+    """How often a rank has made a call from this line, up to this place and with it."""
+    return sum(first_line(f) == line for f in calls[rank][: place + 1])
+
+
+def advice(facts: Facts, calls: list[list[dict]], place: int, rank: int) -> str:
+    """What a rank that is alone in its call needs: it differs with what the others do meanwhile."""
+    line = first_line(calls[rank][place])
+    others = [o for o in range(facts.ranks) if o != rank]
+    absent = [o for o in others if place >= len(calls[o])]
+    is_running = not any(facts.of_each_rank("finished")[o] for o in absent)
+    if absent == others and is_running and is_late(facts):
+        return (
+            f"{ranks_in_words(absent).capitalize()} had not ended when the group's timeout ended "
+            "the wait: if the call comes later there, raise the timeout of init_process_group, and "
+            "if it never comes, move it to where all ranks pass."
+        )
+    meaning = "All ranks of a group must make the same calls in the same order: "
+    own = times(calls, rank, place, line)
+    fewer = min(others, key=lambda o: times(calls, o, place, line))
+    least = times(calls, fewer, place, line)
+    if 0 < least < own:
+        return meaning + (
+            f"from this line rank {rank} called {times_in_words(own)} and rank {fewer} "
+            f"{times_in_words(least)}, so the ranks must agree how often it runs."
+        )
+    for other in [o for o in others if o not in absent]:
+        its_line = first_line(calls[other][place])
+        if its_line == line:
+            return meaning + "here they make two different ones in one line."
+        if 0 < times(calls, rank, place, its_line) < times(calls, other, place, its_line):
+            return meaning + (
+                "either this one is in a branch that only some ranks take, or what is around "
+                f"{its_line} runs more often on rank {other}."
+            )
+    return meaning + "move this one out of the branch that only some ranks take."
+
+
+def is_late(facts: Facts) -> bool:
+    """True if the timeout of a group ended the wait of a rank."""
+    return any("timed out" in fact["text"].lower() for fact in facts.of_any_rank("error"))
 
 
 def other_shapes(now: dict[int, dict], place: int) -> Finding:
@@ -276,15 +300,13 @@ def removed_files(facts: Facts) -> Iterator[Finding]:
             if error["type"] != "FileNotFoundError" or not name:
                 continue
             for other, removals in enumerate(facts.of_each_rank("removed")):
-                gone = [
-                    f for f in removals if ("/" + f["path"]).endswith("/" + name[1].strip("./"))
-                ]
+                gone = [f for f in removals if f["path"].endswith("/" + name[1].strip("./"))]
                 if other != rank and gone:
                     yield Finding(
                         "removed-by-another-rank",
                         WRONG,
-                        f"Rank {rank} found no {name[1]}, and rank {other} had removed it in this "
-                        "run.",
+                        f"Rank {rank} found no {name[1].rpartition('/')[2]}, and rank {other} had "
+                        "removed it in this run.",
                         "A rank may be later than the others: put a barrier before the removal.",
                         lines_of(gone[0], error),
                         CHECKPOINTS_PAGE,

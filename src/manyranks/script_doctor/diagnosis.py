@@ -18,7 +18,7 @@ from manyranks.launcher.limits import usable_cores
 from manyranks.network.links import Network
 from manyranks.script_doctor.call_rules import compared_calls
 from manyranks.script_doctor.comparison import compare
-from manyranks.script_doctor.facts import NOTE, Facts, Finding, equal, number_in_words
+from manyranks.script_doctor.facts import NOTE, WRONG, Facts, Finding, equal, number_in_words
 from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
 from manyranks.script_doctor.one_process_rules import in_order, not_compared
@@ -170,6 +170,8 @@ def text_of(call: Call) -> str:
 def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "") -> DoctorReport:
     """The diagnosis that the facts of all ranks allow."""
     findings = evaluate_rules(facts)
+    if any(finding.level == WRONG for finding in findings):  # it knows more than the error's text
+        ending = "\n".join(s for s in ending.splitlines() if not s.startswith("  look at "))
     files = sorted({fact["path"] for fact in facts.of_any_rank("file")})
     return DoctorReport(
         script,

@@ -17,6 +17,7 @@ CAUSES = frozenset(
         *("clipped-before-averaging", "mean-of-unequal-batches", "loss-divided-twice"),
         *("synchronised-twice", "replicas-differ", "learning-rate-differs"),
         *("optimizer-before-sharding", "same-rows", "rank-alone-in-a-collective"),
+        *("graph-cut", "step-on-some-ranks", "gradients-on-some-ranks"),
     }
 )
 

@@ -169,13 +169,12 @@ class Redirection:
         if (folder := kwargs.get("dir_fd")) is not None:
             inside = os.readlink(f"/proc/self/fd/{folder}").startswith(self.root)
             return call(path, *args, **kwargs) if inside else None
+        if call.__name__ in ("remove", "unlink") and exists(self.path_to_read(path)):
+            self.notes.write("removed", path=os.path.abspath(os.fsdecode(path)), lines=lines())
         absolute = self.absolute(path)
         if absolute is None:
             return call(path, *args, **kwargs)
         target = self.redirected(absolute)
-        if call.__name__ in ("remove", "unlink") and exists(target):
-            path_in_run = absolute.removeprefix(os.sep)
-            self.notes.write("removed", path=path_in_run, lines=lines())
         if call.__name__ == "mkdir":
             if true_stat(absolute, quiet=True) is not None:
                 raise FileExistsError(17, "File exists", str(path))

@@ -21,6 +21,7 @@ RESULT = re.compile(
 )
 DECIMAL = re.compile(r"(?<![\w.])-?\d+\.\d+(?![\w.]*\d)")
 MIN_LINES = 3  # that all ranks print
+MAX_DECIMALS = 6  # of a printed number, that are compared
 MIN_DIGITS = 3  # of a printed number that is compared
 SURE_DIGITS, SURE_NUMBERS = 5, 2  # no chance: as many digits, or as many numbers
 
@@ -123,8 +124,10 @@ def own_numbers(
 
     With it, the same of all ranks.
     """
-    for number in DECIMAL.findall(text):
-        decimals = len(number.partition(".")[2])
+    for printed in DECIMAL.findall(text):
+        fraction = printed.partition(".")[2]
+        decimals = min(len(fraction), MAX_DECIMALS)
+        number = f"{float(printed):.{decimals}f}" if len(fraction) > decimals else printed
         if len(number.strip("-0.").replace(".", "")) < MIN_DIGITS:
             continue
         for begin, end in spans:

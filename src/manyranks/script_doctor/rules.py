@@ -31,7 +31,7 @@ SYMPTOMS_OF = {
     "unused-parameters": {"rank-alone-in-a-collective", "not-synchronised"},
     "forward-outside-no-sync": {"accumulation-without-no-sync"},
     "rank-alone-in-a-collective": {"no-step-seen"},
-    "graph-cut": {"unused-parameters", "needless-find-unused"},
+    "graph-cut": {"unused-parameters", "needless-find-unused", "not-synchronised"},
     "step-on-some-ranks": {"not-synchronised", "replicas-differ", "loss-not-divided"},
     "unequal-batches": {"rank-alone-in-a-collective", "shapes-differ", "no-step-seen"},
     "new-group-differs": {"rank-alone-in-a-collective", "shapes-differ", "no-step-seen"},
@@ -42,20 +42,20 @@ SYMPTOMS_OF = {
 def reduction_unfinished(facts: Facts) -> Iterator[Finding]:
     """DDP's error about parameters that got no gradient."""
     for fact in facts.of_any_rank("error"):
-        if UNUSED_PARAMETERS not in fact["text"]:
-            continue
-        if "static_graph" in fact["text"]:
+        if "static_graph set to True" in fact["text"]:
             yield Finding(
                 "changed-after-ddp",
                 WRONG,
-                "The forward pass raised, because the backward pass before it used other "
-                "parameters than the first one, and DDP was made with static_graph=True.",
+                "DDP was made with static_graph=True, and raised because a backward pass used "
+                "other parameters than the first one.",
                 "static_graph promises the same parameters in every step: leave it out, and pass "
                 "find_unused_parameters=True if a step does not use all of them.",
                 lines_of(fact, *facts.of_any_rank("ddp")[:1]),
                 gradient_rules.INSIDE_DDP_PAGE,
             )
             return
+        if UNUSED_PARAMETERS not in fact["text"]:
+            continue
         flags, wrappers = facts.of_any_rank("flag"), facts.of_any_rank("ddp")
         new = [f for f in facts.of_any_rank("forward") if f["new"]]
         if new:

@@ -116,11 +116,11 @@ def cut_graphs(facts: Facts) -> Iterator[Finding]:
         yield Finding(
             "graph-cut",
             WRONG,
-            f"{number}{such} led only into {severed[0]['op']}, which keeps no graph, and got no "
-            "gradient back.",
-            "To the loss, what a call of torch.distributed returns is a constant: use one with a "
-            "backward pass, as in torch.distributed.nn.functional, or put the rank's own piece "
-            "back into the result (pieces[rank] = own), which gives its own gradient.",
+            f"{number}{such} led only into {severed[0]['op']}, which has no backward pass, and got "
+            "no gradient.",
+            "To the loss, what it returns is a constant: use a call that has one, as in "
+            "torch.distributed.nn.functional, or put the rank's own piece back into the result "
+            "(pieces[rank] = own), which gives its own gradient.",
             lines_of(severed[0]),
             COLLECTIVES_PAGE,
         )
@@ -128,10 +128,10 @@ def cut_graphs(facts: Facts) -> Iterator[Finding]:
     gathered = [f for f in cuts if f["joined"] and f["size"] > 1 and "all_gather" in f["op"]]
     if len(gathered) > 1:
         yield Finding(
-            "graph-cut",
+            "gathered-without-gradient",
             NOTE,
-            f"Tensors that need a gradient went into {gathered[0]['op']}, which keeps no graph, in "
-            f"{number_in_words(len(gathered), 'call')}.",
+            f"Tensors that need a gradient went into {gathered[0]['op']}, which has no backward "
+            f"pass, in {number_in_words(len(gathered), 'call')}.",
             "If the loss uses what came back, the other ranks' rows are constants there, as is "
             "common in contrastive losses.",
             lines_of(gathered[0]),

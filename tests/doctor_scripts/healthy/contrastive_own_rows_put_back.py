@@ -29,10 +29,10 @@ def main():
         for q, p in loader:
             questions, passages = model(q, p)
             n = len(passages)
-            everyone = passages.new_empty(world * n, 6)
-            dist.all_gather_into_tensor(everyone, passages.contiguous())
-            everyone = torch.cat([everyone[: rank * n], passages, everyone[(rank + 1) * n :]])
-            scores = questions @ everyone.T
+            everyone = [torch.empty_like(passages) for _ in range(world)]
+            dist.all_gather(everyone, passages)
+            everyone[rank] = passages
+            scores = questions @ torch.cat(everyone).T
             loss = nn.functional.cross_entropy(scores, rank * n + torch.arange(n))
             mean_loss = loss.clone()
             dist.all_reduce(mean_loss)

@@ -341,6 +341,39 @@ def test_what_is_noted_of_each_pass_over_a_loader(script, tmp_path):
         assert not {"items", "whole"} & second.keys()
 
 
+def call(line: int, op: str = "all_reduce", shape: int = 4) -> dict:
+    """A call as an observer notes it."""
+    about = {"group": "default", "op": op, "shape": [shape], "bytes": 4 * shape, "dtype": "float32"}
+    return {"kind": "comm", "by": "hand", "of": "other", **about, "lines": [f"a.py:{line}"]}
+
+
+CLOSED = {"kind": "error", "type": "RuntimeError", "text": "Connection closed by peer", "lines": []}
+LATE = CLOSED | {"text": "Timed out waiting 3000ms"}
+
+
+@pytest.mark.parametrize(
+    ("calls", "error", "rule", "said"),
+    [
+        ([[call(3), call(8)], [call(3)]], CLOSED, "rank-alone", "out of the branch"),
+        ([[call(3), call(3)], [call(3)]], CLOSED, "rank-alone", "2 times and rank 1 once"),
+        (
+            [[call(3), call(3)], [call(3), call(8, "barrier")]],
+            CLOSED,
+            "rank-alone",
+            "or what is around a.py:3 runs more often on rank 0",
+        ),
+        ([[call(3)], []], LATE, "rank-alone", "raise the timeout"),
+        ([[call(3)], [call(3, shape=5)]], CLOSED, "shapes-differ", "[4], rank 1 with float32 [5]"),
+    ],
+)
+def test_what_differs_between_calls_is_said(calls, error, rule, said):
+    (first, second), begin = calls, {"kind": "begin"}
+    report = diagnosis_of(Facts([[begin, *first, error], [begin, *second]]), "a.py")
+    (finding,) = report.findings
+    assert finding.rule.startswith(rule) and said in str(finding), finding
+    assert not any("same collective calls" in words for words in report.looked_at)
+
+
 def test_rules_see_facts_alone():
     """A rule needs no ranks: two lists of facts, as observers write them."""
     begin = {"kind": "begin"}

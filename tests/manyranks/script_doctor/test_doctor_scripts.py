@@ -40,6 +40,28 @@ EDITED = {
         ),
         {"changed-after-ddp", "unused-parameters"},  # the second is as good: two words for one fact
     ),
+    # the head is replaced after DDP was made: DDP averages the old one's parameters
+    "changed_after_ddp_new_head": (
+        "frozen_before_ddp",
+        edit(
+            "    head = [",
+            "    model.module[1] = nn.Linear(8 * 49, 5)  # <- here\n    head = [",
+            "DDP(make_model())",
+            "DDP(make_model(), find_unused_parameters=True)",
+        ),
+        {"changed-after-ddp"},
+    ),
+    # static_graph promises the parameters of the first step; this model skips blocks by chance
+    "changed_after_ddp_static_graph": (
+        "find_unused_needed",
+        edit(
+            "find_unused_parameters=True)",
+            "static_graph=True)  # <- here",
+            "net.coin.seed(dist.get_rank())",
+            "net.coin.seed(0)",
+        ),
+        {"changed-after-ddp"},
+    ),
     # gradual unfreezing: DDP never hears of parameters that were frozen when it was made
     "changed_after_ddp_unfreeze": (
         "frozen_before_ddp",
@@ -227,6 +249,18 @@ EDITED = {
         ),
         {"loss-divided-twice"},
     ),
+    # the ranks call other units of equal size at one place: shards of two layers are joined
+    "gradients_on_some_ranks": (
+        "fully_shard_then_optimizer",
+        edit(
+            "        for layer in self.layers:\n",
+            "        first = dist.get_rank() % 2\n"
+            "        for layer in self.layers[first : first + 1]:\n",
+            "        optim.step()\n",
+            "        optim.step()  # <- here\n",
+        ),
+        {"gradients-on-some-ranks"},
+    ),
     # transformers #34191: three micro-batches are summed, the loss of none is divided
     "loss_not_divided": (
         "accumulation_with_no_sync",
@@ -308,11 +342,10 @@ EDITED = {
     "graph_cut_by_all_gather": (
         "contrastive_own_rows_put_back",
         edit(
-            "            everyone = torch.cat([everyone[: rank * n], passages, "
-            "everyone[(rank + 1) * n :]])\n",
+            "            everyone[rank] = passages\n",
             "",
-            "passages.contiguous())",
-            "passages.contiguous())  # <- here first",
+            "dist.all_gather(everyone, passages)",
+            "dist.all_gather(everyone, passages)  # <- here first",
         ),
         {"graph-cut"},
     ),
@@ -324,6 +357,20 @@ EDITED = {
             "",
             "            optimizer.step()\n",
             "            optimizer.step()  # <- here\n",
+        ),
+        {"not-synchronised"},
+    ),
+    # FSDP over the dimension of the mesh that has one rank: all sharded, nothing sent
+    "not_synchronised_mesh_of_one": (
+        "fully_shard_then_optimizer",
+        edit(
+            'mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]),))',
+            'mesh = init_device_mesh("cpu", (int(os.environ["WORLD_SIZE"]), 1),'
+            ' mesh_dim_names=("a", "b"))["b"]',
+            "model.parameters(), lr=1e-2)",
+            "model.parameters(), lr=1e-2)  # <- here",
+            "    dist.barrier()\n",
+            "",
         ),
         {"not-synchronised"},
     ),
@@ -403,6 +450,21 @@ EDITED = {
             "            print",
         ),
         {"rank-alone-in-a-collective"},
+    ),
+    # rank 0 removes the file that it wrote before a slower rank has read it
+    "removed_by_another_rank": (
+        "module_for_state_dict_only",
+        edit(
+            "        state = torch.load",
+            "        time.sleep(0.5 * self.rank)\n        state = torch.load",
+            "load_state_dict(state)\n",
+            "load_state_dict(state)\n"
+            "        if self.rank == 0:\n"
+            "            os.remove(PATH)  # <- here first\n",
+            "import tempfile\n",
+            "import tempfile\nimport time\n",
+        ),
+        {"removed-by-another-rank"},
     ),
     # detr #297: each rank initialises its own model, only gradients are averaged
     "replicas_differ_by_seed": (
