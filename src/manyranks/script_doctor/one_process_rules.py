@@ -48,7 +48,7 @@ def one_process(facts: Facts) -> Iterator[Finding]:
             lines,
             DDP_PAGE,
         )
-    elif result.averaging is Averaging.OWN:
+    elif result.averaging is Averaging.OWN and not is_reduced_in_backward(facts):
         yield Finding(
             "not-synchronised",
             NOTE if averages_weights(facts) else WRONG,
@@ -123,6 +123,15 @@ def of_other_direction(
             lines,
             DDP_PAGE,
         )
+
+
+def is_reduced_in_backward(facts: Facts) -> bool:
+    """Whether a gradient may have been averaged before it reached its parameter.
+
+    An autograd function of the script may reduce it, as in fully sharded training by hand.
+    """
+    in_backward = any(f["by"] == "backward" for f in facts.of_any_rank("comm"))
+    return in_backward and not facts.of_any_rank("ddp")
 
 
 def cause_of_factor(result: Comparison, ranks: int) -> str:
