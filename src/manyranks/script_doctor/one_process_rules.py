@@ -48,6 +48,8 @@ def one_process(facts: Facts) -> Iterator[Finding]:
             lines,
             DDP_PAGE,
         )
+    elif result.averaging is Averaging.OWN and is_sharded_by_hand(facts):
+        return  # each rank has other parameters, and their gradients
     elif result.averaging is Averaging.OWN:
         yield Finding(
             "not-synchronised",
@@ -69,6 +71,12 @@ def one_process(facts: Facts) -> Iterator[Finding]:
         )
     elif result.kind is Kind.OTHER:
         yield from of_other_direction(result, facts, hooked, sent_lines)
+
+
+def is_sharded_by_hand(facts: Facts) -> bool:
+    """True if the ranks hold other parts of one model, and not as DTensors."""
+    sharded = any(step["sharded"] for step in facts.of_any_rank("step"))
+    return not sharded and facts.sends_parts(only_by_hand=bool(facts.of_any_rank("ddp")))
 
 
 def of_other_direction(
