@@ -4,6 +4,7 @@ import ast
 import linecache
 import os
 import re
+import signal
 from collections.abc import Sequence
 
 from manyranks.diagnostics.evidence import State
@@ -42,6 +43,52 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "once more in each step.",
     ),
     (
+        r"Expected to mark a variable ready only once",
+        "A parameter got two gradients in one step, or one after find_unused_parameters had "
+        "counted it as unused. Checkpoint with use_reentrant=False, use parameters only inside the "
+        "wrapped model's forward, and call backward once, on the sum of the losses. If every step "
+        "runs the same graph, static_graph=True may do instead.",
+    ),
+    (
+        r"not needed when a module doesn't have any parameter that requires a gradient",
+        "Every parameter is frozen, so DDP has no gradient to average: use the model without DDP, "
+        "or unfreeze what should be trained before you wrap it.",
+    ),
+    (
+        r"appears not to match (?:sizes|strides) of the same param"
+        r"|DDP expects same model across all ranks",
+        "The ranks built different models. All ranks need the same trainable parameters in the "
+        "same order, shape and memory layout: does one depend on the rank, on its data or on a "
+        "random choice?",
+    ),
+    (
+        r"Inference tensors cannot be saved for backward|[Ii]nference tensor outside InferenceMode",
+        "Outside of torch.inference_mode(), a tensor made in it can be neither saved for backward "
+        "nor changed. Make it under torch.no_grad() instead, or use its clone().",
+    ),
+    (
+        r"element 0 of tensors does not require grad",
+        "No graph leads from this tensor to one that requires a gradient. Did detach(), item(), "
+        "no_grad() or frozen parameters cut it off? Nor do gradients flow through tensors that "
+        "dist.all_gather and other collectives fill.",
+    ),
+    (
+        r"needed for gradient computation has been modified by an inplace operation",
+        "Backward needs the value that this tensor had in forward, and something has changed it "
+        "since: optimizer.step(), an operation such as += or one that ends in `_`. Call "
+        "backward first, or change a clone().",
+    ),
+    (
+        r"Trying to backward through the graph a second time",
+        "backward() frees the graph that it went through. Compute the loss again, add up the "
+        "losses for one backward(), or detach() what one step takes over from the step before.",
+    ),
+    (
+        r"leaf Variable that requires grad is being used in an in-place operation",
+        "Change a parameter, or another tensor that requires a gradient, in place only under "
+        "torch.no_grad().",
+    ),
+    (
         r"have NCCL built in|ProcessGroupNCCL is only",
         "NCCL moves data between GPUs only; on a CPU the backend is gloo: call "
         'init_process_group("gloo").',
@@ -63,7 +110,92 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "do not set MASTER_PORT.",
     ),
     (
-        r"^(RuntimeError|Dist\w*Error): .*(?i:timed? ?out)",
+        r"wait timeout after \d+ms, keys:",
+        "A rank waited for a key of the store that no rank set in time. Every rank of the group "
+        "must call init_process_group and new_group; a key of your own needs a store.set().",
+    ),
+    (
+        r"failed to pass monitoredBarrier",
+        "The rank that failed to pass did not call monitored_barrier in time: every rank of the "
+        "group must call it.",
+    ),
+    (
+        r"Detected mismatch between collectives on ranks",
+        "Compare the two fingerprints: the ranks differ in the call (OpType), in the tensors (how "
+        "many, shape, dtype, device) or in how many collectives came before (SequenceNumber).",
+    ),
+    (
+        r"gather: invalid tensor size|scatter: invalid tensor size",
+        "All tensors of this call need one shape: each one in the list (or each part of a single "
+        "output), and the rank's own. If the ranks' shapes differ, exchange the sizes first and "
+        "pad to the largest.",
+    ),
+    (
+        r"outputShape\[0\] \* worldSize == inputShape\[0\]"
+        r"|outputs\[0\]\.sizes\(\)\S* == inputs\[0\]",
+        "reduce_scatter gives every rank an equal part: a single input has world_size times the "
+        "rows of the output, and each tensor in a list has the output's shape. Pad the input to a "
+        "multiple of world_size.",
+    ),
+    (
+        r"alltoall: (?:invalid tensor size|input and output tensors must have the same size)",
+        "gloo's all_to_all takes parts of one shape only. If their lengths differ, use "
+        "all_to_all_single with input_split_sizes and output_split_sizes.",
+    ),
+    (
+        r"alltoallv\.cc|Split sizes doesn't match total dim 0 size"
+        r"|Number of tensor splits not equal to group size",
+        "input_split_sizes has one entry per rank, and they add up to the input's rows; "
+        "output_split_sizes likewise for the output. Each rank must expect as many rows as the "
+        "other one sends it: exchange the sizes with an all_to_all_single first.",
+    ),
+    (
+        r"invalid root rank",
+        "The group has no such rank. `src` and `dst` are global ranks, from 0 to "
+        "dist.get_world_size() - 1; `group_src` and `group_dst` count within the group.",
+    ),
+    (
+        r"Argument ``(?:gather|scatter)_list`` must",
+        "Only the rank dst passes a list to a gather, and only the rank src to a scatter: all "
+        "others pass None.",
+    ),
+    (
+        r"Invalid function argument\. Expected parameter `\w+` of type (?:List\[)?torch\.Tensor",
+        "A collective takes tensors: torch.tensor([x]) for a number, the *_object calls for other "
+        "objects. Where p.grad is None, send zeros: the other ranks wait for this call.",
+    ),
+    (
+        r"'NoneType' object has no attribute 'wait'",
+        "If this comes from a collective: it returns something to wait for only with "
+        "async_op=True, and only on the ranks of its group.",
+    ),
+    (
+        r"result type (?:Float|Double|Half|BFloat16) can't be cast to the desired output type "
+        r"(?:Bool|Byte|Char|Short|Int|Long)",
+        "The result is a float, and this integer or bool tensor cannot hold it: convert it with "
+        ".float() first. ReduceOp.AVG needs that too, because it divides.",
+    ),
+    (
+        r"Cannot use ReduceOp\.PREMUL_SUM with Gloo",
+        "gloo does not have this operation: scale the tensor before the call and use ReduceOp.SUM.",
+    ),
+    (
+        r"^RuntimeError: Invalid scalar type\s*$",
+        "If this is a collective: gloo does not know every dtype, int16, uint16 and float8 among "
+        "them. Convert the tensor, or send x.view(torch.uint8) where nothing is computed.",
+    ),
+    (
+        r"input tensor has to be contiguous|^ValueError: Tensors must be contiguous",
+        "This call needs contiguous memory: send x.contiguous(); receive into a contiguous tensor "
+        "and copy from there.",
+    ),
+    (
+        r"not safe to split any process groups|its backend does not support splitting",
+        "split_group needs a backend that can split, such as NCCL bound to a GPU by device_id. "
+        "Make the groups with dist.new_group(ranks), and call that on every rank.",
+    ),
+    (
+        r"^(RuntimeError|Dist\w*Error): (?!wait timeout after).*(?i:timed? ?out)",
         "A rank waited for others in vain. Did every rank of the group call the same collectives "
         "in the same order?",
     ),
@@ -98,9 +230,212 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "DDP wraps the model: its own attributes are those of ddp_model.module.",
     ),
     (
+        r"'FSDP[A-Z]\w*' object has no attribute 'no_sync'",
+        "After fully_shard, call model.set_requires_gradient_sync(False) instead of no_sync(), and "
+        "pass True again before the last backward of the step.",
+    ),
+    (
+        r"'FSDP[A-Z]\w*' object has no attribute 'clip_grad_norm_'",
+        "After fully_shard, call torch.nn.utils.clip_grad_norm_(model.parameters(), max_norm).",
+    ),
+    (
+        r"object has no attribute 'set_epoch'",
+        "set_epoch belongs to the DistributedSampler that you pass to the DataLoader: "
+        "sampler.set_epoch(epoch).",
+    ),
+    (
+        r"sampler option is mutually exclusive with shuffle",
+        "The sampler chooses the order: pass shuffle to the DistributedSampler, not to the "
+        "DataLoader.",
+    ),
+    (
+        r"^KeyError: 'bucket'",
+        "If this is register_comm_hook: name the hook's second parameter `bucket`.",
+    ),
+    (
+        r"(?s)in loading state_dict for .*got mixed torch\.Tensor and DTensor",
+        "Either the model or the state is sharded, and not both. set_model_state_dict and "
+        "get_model_state_dict of torch.distributed.checkpoint.state_dict convert, with "
+        "options=StateDictOptions(full_state_dict=True).",
+    ),
+    (
         r"key\(s\) in state_dict.*\bmodule\.",
         "The state was saved from a wrapped model, or is loaded into one: its names begin with "
         "`module.`. Save and load ddp_model.module.state_dict().",
+    ),
+    (
+        r"key\(s\) in state_dict.*\b_orig_mod\.",
+        "torch.compile(model) returns a wrapper whose names contain `_orig_mod.`. Save and load "
+        "the state of the model that you compiled, or compile in place with model.compile().",
+    ),
+    (
+        r"size mismatch for \S+: copying a param|Size mismatch between saved",
+        "Build the model with the sizes that it was saved with. Or does the state hold one rank's "
+        "shards (to_local()) instead of the whole tensors?",
+    ),
+    (
+        r"loaded state dict contains a parameter group that doesn't match",
+        "The optimizer was saved with another number of parameters: build the model, freeze its "
+        "parameters and group them as when it was saved.",
+    ),
+    (
+        r"Missing key in checkpoint state_dict",
+        "dcp.load fills the keys of the dict that you pass, and this one was not saved under that "
+        "name. Is it nested as it was saved, and did a wrapper add `module.` or `_orig_mod.`? For "
+        "an optimizer use get_optimizer_state_dict, which has all keys before the first step, too.",
+    ),
+    (
+        r"metadata is None; global metadata|No such file or directory: '[^']*\.metadata'",
+        "dcp.load reads .metadata in this folder, and dcp.save writes it last. Is it the same "
+        "folder on every rank, and had dcp.save (or the future of async_save) finished?",
+    ),
+    (
+        r"Weights only load failed",
+        "By default torch.load reads only tensors, numbers, strings and containers of these: save "
+        "model.state_dict(), not the model. weights_only=False can run code from the file, so "
+        "pass it only for files that you trust.",
+    ),
+    (
+        r"failed finding central directory",
+        "The file is damaged or not complete. Let one rank write it, under another name that "
+        "os.replace then changes, and call dist.barrier() before others read it.",
+    ),
+    (
+        r"inline_container\.cc\S* *\. unexpected pos",
+        "torch.save could not write the whole file: is the disk or your quota full?",
+    ),
+    (
+        r"No space left on device",
+        "Where this line writes, nothing more fits: on the disk, or in /dev/shm, which DataLoader "
+        "workers use for batches and containers keep small (docker run --shm-size).",
+    ),
+    (
+        r"^EOFError(?:: Ran out of input)?\s*$",
+        "Nothing was left to read. If it is a file, another rank may still be writing it: let that "
+        "rank write under another name and os.replace it, and call dist.barrier() before others "
+        "read.",
+    ),
+    (
+        r"^IsADirectoryError",
+        "This path is a folder. What dcp.save has written there, dcp.load reads, not torch.load.",
+    ),
+    (
+        r"^FileExistsError",
+        "Something has made this path already, perhaps another rank at the same line. For a folder "
+        "use os.makedirs(path, exist_ok=True); or let rank 0 alone make it.",
+    ),
+    (
+        r"optimizer got an empty parameter list",
+        "No parameter reached the optimizer. Does this rank's model have any, and did something "
+        "else already iterate over model.parameters()? Each call of it can be read once.",
+    ),
+    (
+        r"Expected more than 1 value per channel when training",
+        "BatchNorm cannot train on a single value per channel: give every rank at least two "
+        "samples per batch. drop_last=True of the DataLoader leaves out a last batch that is too "
+        "small.",
+    ),
+    (
+        r"DataLoader worker \(pid.*(?:exited unexpectedly|is killed by signal)",
+        "A worker process of the DataLoader died, and each rank starts num_workers of them. "
+        "num_workers=0 shows an error in the dataset. If it was killed, memory or /dev/shm may be "
+        "full: use fewer workers or smaller batches.",
+    ),
+    (
+        r"[Tt]oo many open files(?! in system)",
+        "This process has reached its limit of open files: close what is not needed, use fewer "
+        "DataLoader workers, or raise the limit with `ulimit -n`.",
+    ),
+    (
+        r"Cannot re-initialize CUDA in forked subprocess",
+        "A forked process cannot use CUDA if its parent has. Return CPU tensors from the dataset "
+        'and move them in the loop, or pass multiprocessing_context="spawn" to the DataLoader.',
+    ),
+    (
+        r"Expected all tensors to be on the same device",
+        "Put the model, the batch and whatever forward creates on the rank's device: x.to(device), "
+        "torch.zeros(..., device=x.device), and register_buffer for constants.",
+    ),
+    (
+        r"mat1 and mat2 must have the same dtype|expected m1 and m2 to have the same dtype"
+        r"|expected scalar type \w+ but found",
+        "Give the input the dtype that the operation needs, often that of the weights: "
+        "x.to(model.weight.dtype). Tensors from NumPy are float64 by default. Or run forward under "
+        "torch.autocast.",
+    ),
+    (
+        r"Recomputed values for the following tensors have different metadata"
+        r"|different number of tensors was saved during the original forward and recomputation",
+        "Backward runs a checkpointed function a second time and needs the same tensors again: "
+        "does the function depend on what has changed since, such as a cache, a counter or a flag?",
+    ),
+    # DTensor, device meshes and fully_shard
+    (
+        r"^RuntimeError: \S+ got mixed torch\.Tensor and DTensor",
+        "A DTensor met a plain tensor. With fully_shard: shard the whole model last, and call the "
+        "model itself, because its other methods and the layers inside a sharded module gather no "
+        "parameters (see register_fsdp_forward_method). Otherwise convert one of the two with "
+        "distribute_tensor() or full_tensor().",
+    ),
+    (
+        r"Operator c10d\.\S+ does not have a sharding strategy",
+        "A collective takes plain tensors: pass x.to_local(), or use x.full_tensor() or "
+        "x.redistribute() instead. A model of DTensors needs no DDP around it.",
+    ),
+    (
+        r"Operator (?!c10d\.)\S+ does not have a sharding strategy"
+        r"|^RuntimeError: aten\.\w+\.\w+\s+Sharding propagation failed",
+        "DTensor cannot run this operation. Run it on plain tensors: x.full_tensor() is the whole "
+        "tensor and every rank must call it, x.to_local() is the rank's own shard.",
+    ),
+    (
+        r"on inputs with different meshes",
+        "All DTensors of one operation must be on the same DeviceMesh: make one mesh and take its "
+        "parts from it, and treat parameters on different meshes separately.",
+    ),
+    (
+        r"`placements` must have the same length as `device_mesh\.ndim`",
+        "Each dimension of the mesh takes one placement. parallelize_module takes a mesh of one "
+        'dimension, such as mesh["tp"].',
+    ),
+    (
+        r"\.numpy\(\) is not supported for tensor subclasses",
+        "If this is a DTensor, take x.full_tensor().numpy(), which every rank must call, or "
+        "x.to_local().numpy().",
+    ),
+    (
+        r"'(?:Tensor|Parameter)' object has no attribute '(?:full_tensor|to_local|redistribute)'",
+        "This is a plain tensor, not a DTensor: test isinstance(x, DTensor) first. fully_shard and "
+        "parallelize_module make DTensors of parameters.",
+    ),
+    (
+        r"Mesh should not be bigger than default world size",
+        "The product of the mesh's dimensions is more than the number of ranks: launch more ranks, "
+        "or compute a dimension from dist.get_world_size().",
+    ),
+    (
+        r"FSDP expects uniform original parameter dtype|Must flatten tensors with uniform dtype",
+        "The parameters that one call shards together need one dtype. Shard the layers of another "
+        "dtype by themselves first; for mixed precision, keep all in float32 and pass a "
+        "mixed-precision policy.",
+    ),
+    (
+        r"^TypeError: Invariant encountered: value was None when it should not be",
+        "If this is fully_shard: call it on the inner layers first and on the whole model last.",
+    ),
+    (
+        r"^RuntimeError: 'weight' must be 2-D",
+        "If FullyShardedDataParallel wraps the model: call the wrapped model itself, because its "
+        "layers gather no parameters when they are called alone.",
+    ),
+    (
+        r"fully_shard does not support containers that do not implement forward",
+        "Shard what the container holds instead: for layer in layers: fully_shard(layer).",
+    ),
+    (
+        r"parameters should be materialized from meta device before training",
+        "Parameters on the meta device have no data. After fully_shard, call "
+        "model.to_empty(device=device) on every rank, then initialize them or load a checkpoint.",
     ),
     (
         r"FileNotFoundError.*: '(?![/\\]|[A-Za-z]:)",
@@ -202,6 +537,8 @@ TAKE_LONGER = (
     "Work that only takes longer needs a longer timeout: timeout=300, in a cell --timeout 300."
 )
 FOR_SIGNALS = {
+    -signal.SIGBUS: "SIGBUS: memory that belongs to a file was not there. /dev/shm, where "
+    "DataLoader workers put batches, may be full, or a mapped file has become shorter.",
     -9: "SIGKILL comes from outside. If nobody sent it, the system ran out of memory: use fewer "
     "ranks or smaller tensors.",
     -11: "A crash in compiled code, not in Python. If TORCH_DISTRIBUTED_DEBUG is DETAIL, torch "
@@ -235,8 +572,9 @@ def for_death(code: int | None, call: str) -> str:
     if code == -6 and call and call != "abort":
         return (
             f"An abort during {call}: gloo ends a process that receives a message of the wrong "
-            "size. Either the ranks pass tensors of different shape or dtype, or two different "
-            "calls met. Print shape, dtype and the call on each rank before it."
+            "size. Either the ranks pass tensors of different shape or dtype, lists of different "
+            "length or split sizes that do not match, or two different calls met. Print these and "
+            "the call on each rank before it."
         )
     if code is None:
         return ""

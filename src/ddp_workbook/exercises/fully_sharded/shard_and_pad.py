@@ -1,9 +1,9 @@
 """Split a tensor into equal shards, and keep this rank's shard.
 
 Every rank calls your function with the same tensor. Flatten it, append as few zeros as it takes to
-split the row into equal shards, one for each rank, and return shard r on rank r. With 10 elements
-on 4 ranks, a shard has 3 elements: rank 0 keeps the first three, and rank 3 keeps the last one and
-two zeros.
+split it into equal shards, one for each rank, and return shard r on rank r. With 10 elements on 4
+ranks, a shard has 3 elements: rank 0 keeps the first three, and rank 3 keeps the last one and two
+zeros.
 
 - The shard is one-dimensional and has the dtype of the tensor.
 - The caller deletes the tensor afterwards to save memory. The shard therefore has memory of its

@@ -1,7 +1,8 @@
 """Each rank holds a number. Return the mean of all these numbers, on every rank.
 
-`value` is this rank's own number. This is the smallest exercise of the workbook, to show how the
-others work: run the cell as soon as you have written something, and read what it says.
+`value` is this rank's own number, and the ranks are connected already. This is the smallest exercise
+of the workbook, to show how the others work: run the cell as soon as you have written something,
+and read what it says.
 """
 
 import math

@@ -1,6 +1,6 @@
 """Find out who makes four ranks hang, from what the flight recorder of each rank holds.
 
-`dumps[r]` is the list of all collectives that rank r has entered, in that order, as PyTorch 2.13
+`dumps[r]` is the list of all collectives that rank r has entered, in order, as PyTorch 2.13
 recorded them in jobs that really hung (gloo). `groups` says which ranks are in which group:
 `{"0": [0, 1, 2, 3], "1": [0, 1], "2": [2, 3]}`; "0" is the world. An entry is a dict:
 
@@ -11,7 +11,7 @@ recorded them in jobs that really hung (gloo). `groups` says which ranks are in 
 | `"profiling_name"` | `"gloo:all_reduce"` | backend and call |
 | `"input_sizes"` | `[[8]]` | shapes |
 | `"retired"` | `False` | False while this rank still waits in it |
-| `"frames"` | `[{"filename": "train.py", "line": 52, ...}, ...]` | the stack, innermost first |
+| `"frames"` | `[..., {"filename": "train.py", "line": 52, ...}]` | the stack, innermost first |
 
 Return (ranks, call, line): which ranks are missing, in order; the call that they never entered,
 such as "all_reduce"; and from which line of `train.py` the others entered it. The stack begins in
