@@ -15,9 +15,10 @@ def doctor(
     script: Script,
     *,
     ranks: Annotated[int, typer.Option(help="How many ranks, 2 or more.")] = 2,
-    batches: Annotated[int, typer.Option(help="Batches of each pass over a DataLoader.")] = 16,
+    batches: Annotated[int, typer.Option(help="Batches of each pass over a DataLoader.")] = 64,
     passes: Annotated[int, typer.Option(help="Passes over a DataLoader.")] = 3,
-    steps: Annotated[int, typer.Option(help="Steps of each optimizer.")] = 48,
+    steps: Annotated[int, typer.Option(help="Steps of each optimizer.")] = 192,
+    seconds: Annotated[float, typer.Option(help="Seconds from the first step on.")] = 20,
     as_if_gpus: Annotated[
         bool, typer.Option("--as-if-gpus", help="Compute on the CPU what is written for GPUs.")
     ] = False,
@@ -39,6 +40,7 @@ def doctor(
             batches=batches,
             passes=passes,
             steps=steps,
+            seconds=seconds,
             as_if_gpus=as_if_gpus,
             network=network,
             timeout=timeout,

@@ -106,6 +106,7 @@ def doctor(
     batches: int = Extent.batches,
     passes: int = Extent.passes,
     steps: int = Extent.steps,
+    seconds: float = Extent.seconds,
     as_if_gpus: bool = False,
     network: str | Network | None = None,
     timeout: float = 120,
@@ -113,7 +114,8 @@ def doctor(
     """Run a training script, unmodified, on a few CPU ranks, and say what was seen.
 
     `words` are its command line. Each pass over a DataLoader ends after `batches`, the script after
-    `passes` over one or `steps` of each optimizer, on all ranks alike. What it opens for writing,
+    `passes` over one, `steps` of each optimizer, or `seconds` from the first step on, on all ranks
+    alike. What it opens for writing,
     and removes, is redirected to a folder that is thrown away. `as_if_gpus` lets a script for CUDA
     and NCCL compute on the CPU. After `timeout` seconds the ranks are stopped; what was seen until
     then is judged.
@@ -132,7 +134,9 @@ def doctor(
     with tempfile.TemporaryDirectory(prefix="doctor-", ignore_cleanup_errors=True) as name:
         folder = Path(name)
         (folder / "facts").mkdir()
-        observed = ObservedWorker(call.worker, folder, Extent(batches, passes, steps), as_if_gpus)
+        observed = ObservedWorker(
+            call.worker, folder, Extent(batches, passes, steps, seconds), as_if_gpus
+        )
         limits = HangLimits(idle=IDLE_S, processor=timeout, patience=timeout, polling=IDLE_S)
         output, ending, hung = io.StringIO(), "", False
         try:
@@ -245,7 +249,9 @@ def unseen_rest(facts: Facts) -> list[str]:
         count = sum(key.items() <= fact.items() for fact in batches)
         rest.append(f"what comes after batch {count} of a pass (--batches), also its last batches")
     if facts.of_any_rank("enough"):
-        rest.append("what the script does after the last step that was seen (--steps, --passes)")
+        rest.append(
+            "what the script does after the last step that was seen (--steps, --passes, --seconds)"
+        )
     return rest
 
 

@@ -87,9 +87,14 @@ class Facts:
         whole = not any(fact["sharded"] for fact in step)
         groups = {tuple(f["ranks"]) for f in self.of_any_rank("ddp") if f["ddp"] in step[0]["ddp"]}
         alone = groups and any(len(group) < self.ranks for group in groups)
-        ops = {f["op"] for f in self.of_any_rank("comm") if f["by"] == "hand" or not groups}
-        unequal_ops = ops & {"send", "recv", "reduce_scatter", "reduce_scatter_tensor"}
-        return len(names) == 1 and whole and not alone and not unequal_ops
+        by_hand = self.sends_parts(only_by_hand=bool(groups))
+        return len(names) == 1 and whole and not alone and not by_hand
+
+    def sends_parts(self, *, only_by_hand: bool) -> bool:
+        """True if the script calls what gives each rank another part, as of a sharded model."""
+        comms = self.of_any_rank("comm")
+        ops = {f["op"] for f in comms if f["by"] == "hand" or not only_by_hand}
+        return bool(ops & {"send", "recv", "reduce_scatter", "reduce_scatter_tensor"})
 
     def between(self, rank: int, first: dict, last: dict | None) -> list[dict]:
         """The facts of a rank after `first` and before `last`, or to the end."""

@@ -3,12 +3,12 @@
 import contextlib
 import os
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
 from manyranks.diagnostics.user_code import is_own
+from manyranks.script_doctor.budget import Budget, Extent
 from manyranks.script_doctor.data import LoaderObserver
 from manyranks.script_doctor.fake_cuda import cpu_for_gpus
 from manyranks.script_doctor.groups import GroupObserver
@@ -19,15 +19,6 @@ from manyranks.script_doctor.redirection import Redirection
 from manyranks.script_doctor.replay import Replay
 from manyranks.script_doctor.step_records import StepRecorder, seed_all
 from manyranks.script_doctor.training import ObservationEnded, TrainingObserver
-
-
-@dataclass(frozen=True)
-class Extent:
-    """How much is looked at before the script is ended."""
-
-    batches: int = 16  # of each pass over a loader
-    passes: int = 3  # over a loader
-    steps: int = 48  # of each optimizer
 
 
 class ObservedWorker:
@@ -55,7 +46,7 @@ class ObservedWorker:
         notes.write("begin")
         wanted = self.replay.steps() if self.replay else ()
         recorder = StepRecorder(steps_folder(self.folder, rank), wanted)
-        training = TrainingObserver(notes, recorder, self.extent.steps)
+        training = TrainingObserver(notes, recorder, Budget(self.folder, self.extent))
         extent = self.extent
         data = LoaderObserver(notes, training, extent.batches, extent.passes, self.replay)
         seed_all(rank)

@@ -104,7 +104,7 @@ class ReferenceRun:
         folder = self.folder / "one process"
         (folder / "facts").mkdir(parents=True)
         replay = Replay([steps_folder(self.folder, rank) for rank in range(self.ranks)])
-        extent = Extent(UNLIMITED, UNLIMITED, UNLIMITED)
+        extent = Extent(UNLIMITED, UNLIMITED, UNLIMITED, self.timeout)
         worker = ObservedWorker(self.call.worker, folder, extent, self.as_if_gpus, replay)
         limits = HangLimits(
             idle=self.timeout, processor=self.timeout, patience=self.timeout, polling=self.timeout

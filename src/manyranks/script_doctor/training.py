@@ -20,6 +20,7 @@ from torch.optim.optimizer import (
 )
 
 from manyranks.recording.dispatch_mode import Recorder
+from manyranks.script_doctor.budget import Budget
 from manyranks.script_doctor.graph_cuts import GraphCuts
 from manyranks.script_doctor.losses import loss_divisor
 from manyranks.script_doctor.notes import (
@@ -46,9 +47,9 @@ class ObservationEnded(BaseException):
 class TrainingObserver:
     """Notes calls of models, backward passes and steps of one rank."""
 
-    def __init__(self, notes: Notes, recorder: StepRecorder, steps: int):
+    def __init__(self, notes: Notes, recorder: StepRecorder, budget: Budget):
         self.notes, self.recorder = notes, recorder
-        self.steps, self.active_calls = steps, ActiveCalls()
+        self.budget, self.active_calls = budget, ActiveCalls()
         self.numbers: dict[int, int] = {}  # id of a model or optimizer -> its number here
         self.models: list[nn.Module] = []  # those that were called, or wrapped
         self.wrappers: list[DistributedDataParallel] = []
@@ -325,7 +326,7 @@ class TrainingObserver:
         self.step_count += 1
         if self.recorder.stop_when_done() and self.recorder.wanted:
             self.leave()
-        if self.step_count >= self.steps * len(self.optimizers):
+        if self.budget.is_used_up(self.step_count, len(self.optimizers)):
             self.leave()
 
     @hide_from_observers
