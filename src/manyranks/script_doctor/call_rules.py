@@ -331,3 +331,33 @@ def compared_calls(facts: Facts) -> tuple[int, bool]:
             all_same = False
         count += shortest
     return count, all_same
+
+
+def names_in_other_order(facts: Facts) -> Iterator[Finding]:
+    """Calls in a loop over names, in which ranks come to the names in orders of their own."""
+    calls = [
+        [f for f in of if f["by"] == "hand" and f.get("names")] for of in facts.of_each_rank("comm")
+    ]
+    for now in zip(*calls, strict=False):
+        lines = now[0]["lines"][:1]
+        if any(f["lines"][:1] != lines for f in now):
+            return
+        for name in now[0]["names"]:
+            words = [f["names"].get(name) for f in now]
+            in_line = [
+                {f["names"].get(name) for f in of if f["lines"][:1] == lines} for of in calls
+            ]
+            if None in words or equal(words) or any(len(of) < 2 for of in in_line):
+                continue
+            other = next(word for word in words if word != words[0])
+            yield Finding(
+                "names-in-other-order",
+                LIKELY if set.intersection(*in_line) else NOTE,
+                f"The ranks call {now[0]['op']} in this line for one name after the other, and at "
+                f"the same call {name} is {words[0]!r} on rank 0 and {other!r} on another.",
+                "Calls are matched by their order, so values of different names are combined: go "
+                "through the same names on all ranks, sorted.",
+                lines_of(now[0]),
+                "05_collectives",
+            )
+            return

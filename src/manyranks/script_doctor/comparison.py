@@ -74,6 +74,7 @@ class Comparison:
     apart: float = 0.0  # how far the ranks' gradients are from each other, relative
     averaging: Averaging = Averaging.UNKNOWN
     weights: list[float] = field(default_factory=list)  # of the ranks' own gradients
+    shards: list[float] = field(default_factory=list)  # factors of the ranks, if they differ
     rates: tuple[float, float] | None = None  # of the ranks and of one process, if they differ
     lines: list[str] = field(default_factory=list)
 
@@ -189,6 +190,9 @@ def describe(result: Comparison, of_ranks: list[StepRecord]) -> Comparison:
     result.drew = any(record.drew for record in of_ranks)
     result.lines = of_ranks[0].lines
     result.apart = max(difference(other, used[0]).relative for other in used)
+    factors = [record.shards for record in of_ranks if record.shards is not None]
+    if len(factors) == len(of_ranks) and max(factors) - min(factors) > SCALED * max(factors):
+        result.shards = factors
     result.names, result.parameters = apart, len(names)
     used = [gradient(record, apart or names) for record in of_ranks]  # one cause, if some differ
     own = [gradient(record, apart or names, record.own) for record in of_ranks]

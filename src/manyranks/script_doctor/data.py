@@ -100,6 +100,7 @@ class LoaderObserver:
             "batch": loader.batch_size,
             "made": self.creation_lines.get(loader, []),
             "batches": batch_count(loader),
+            "persistent": loader.persistent_workers and hasattr(dataset, "set_epoch"),
             "own_batches": type(loader.batch_sampler).__name__ not in ("BatchSampler", "NoneType"),
         }
         if isinstance(sampler, DistributedSampler):

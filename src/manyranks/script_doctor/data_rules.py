@@ -362,3 +362,30 @@ def worker_seeds(facts: Facts, loader_lines: tuple[str, ...]) -> Iterator[Findin
                 SAMPLERS,
             )
             return
+
+
+def orders_of_workers(facts: Facts) -> Iterator[Finding]:
+    """Workers that persist, and give each pass the same rows in the same order."""
+    passes = [of_ranks[0] for of_ranks in facts.passes(trained=True) if of_ranks[0]["persistent"]]
+    for number in sorted({fact["loader"] for fact in passes}):
+        orders = [
+            [f["rows"] for f in facts.of_each_rank("batch")[0] if is_of(f, fact)]
+            for fact in passes
+            if fact["loader"] == number
+        ]
+        if len(orders) > 1 and len(orders[0]) > 1 and equal(orders):
+            yield Finding(
+                "same-order-of-workers",
+                LIKELY,
+                f"All {len(orders)} passes had the same rows in the same order; the loader's "
+                "workers persist, and its data set has a set_epoch.",
+                "What is set in the main process after the workers have started never reaches "
+                "them: leave persistent_workers out, or share the epoch with them.",
+                lines_of(passes[0], key="made") + lines_of(passes[0]),
+                SAMPLERS,
+            )
+
+
+def is_of(batch: dict, pass_fact: dict) -> bool:
+    """Whether a batch was read in this pass."""
+    return (batch["loader"], batch["pass"]) == (pass_fact["loader"], pass_fact["pass"])

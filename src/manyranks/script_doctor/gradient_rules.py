@@ -285,6 +285,29 @@ def buffers(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def overwritten_buffers(facts: Facts) -> Iterator[Finding]:
+    """Buffers that each rank's rows change, and that DDP replaces by rank 0's."""
+    wrappers = [f for f in facts.of_each_rank("ddp")[0] if f["buffers"]]
+    for _, steps in facts.steps():
+        names = [
+            name
+            for name in steps[0][0]["buffers"]
+            if all(not equal([f["buffers"].get(name) for f in step]) for step in steps)
+        ]
+        if wrappers and names and len(steps) > 1:
+            yield Finding(
+                "buffers-of-rank-0",
+                NOTE,
+                f"Before each of {len(steps)} steps {len(names)} buffers differ between the ranks, "
+                f"such as {names[0]}, and DDP then replaces them by those of rank 0.",
+                "What the rows of other ranks add to such a buffer is lost: all_reduce what goes "
+                "into it, if it should follow all rows.",
+                lines_of(wrappers[0]),
+                INSIDE_DDP_PAGE,
+            )
+            return
+
+
 def before_sharding(facts: Facts) -> Iterator[Finding]:
     """An optimizer with parameters that no model computes with."""
     for number in facts.optimizers:
@@ -299,8 +322,10 @@ def before_sharding(facts: Facts) -> Iterator[Finding]:
                 WRONG,
                 f"None of the optimizer's {len(unused[0][0]['names'])} parameters gets a gradient, "
                 "and none is a parameter of the model that was called.",
-                ("fully_shard replaces" if sharded else "Something replaced")
-                + " the parameters after the optimizer was made: make the optimizer last.",
+                "fully_shard puts others in their place, and so does a forward pass before the "
+                "optimizer was made: make it after the one and before the other."
+                if sharded
+                else "Something replaced them after the optimizer was made: make it last.",
                 lines_of(unused[0][0], key="made"),
                 "06_fully_sharded",
             )

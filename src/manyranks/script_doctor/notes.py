@@ -16,6 +16,7 @@ import torch
 
 from manyranks.diagnostics.user_code import is_own
 
+MAX_WORD = 40  # characters of a string that may name what a call sends
 MAX_LINES = 5  # lines of the reader that lead to a call, at most
 MAX_HASHED_BYTES = 1 << 22  # bytes of a tensor above which a sample is hashed
 MAX_SUMMED = 1 << 16  # numbers of a tensor that are summed, at most about twice as many
@@ -71,6 +72,15 @@ def lines() -> list[str]:
     return list(dict.fromkeys(own_lines + of_models))
 
 
+def words_of_caller() -> dict[str, str]:
+    """The short strings in the reader's function that leads here, by the names they have there."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        frame = frame.f_back
+    values = frame.f_locals.items() if frame else ()
+    return {name: value for name, value in values if type(value) is str and len(value) <= MAX_WORD}
+
+
 # Hashes: equal for equal bits
 
 
@@ -84,7 +94,7 @@ def hash_of(tensor: torch.Tensor) -> int:
     tensor = tensor.detach()
     if tensor.layout is not torch.strided:
         tensor = tensor.to_dense()
-    if tensor.is_meta or not tensor.numel():
+    if tensor.is_meta or not tensor.numel() or is_freed(tensor):
         return digest(str(tensor.shape).encode())
     step = max(1, tensor.numel() * tensor.element_size() // MAX_HASHED_BYTES)
     flat = tensor.reshape(-1)[::step].contiguous().cpu()
@@ -100,7 +110,8 @@ def sizes(tensors: Iterable[torch.Tensor]) -> list[list[float] | None]:
     """Two sums and the norm of each, by which a difference is told from one of rounding."""
     result: list[list[float] | None] = []
     for tensor in tensors:
-        if is_sharded(tensor) or tensor.is_meta or tensor.is_sparse or tensor.is_complex():
+        unusual = is_sharded(tensor) or tensor.is_meta or tensor.is_sparse or tensor.is_complex()
+        if unusual or is_freed(tensor):
             result.append(None)
             continue
         flat = tensor.detach().reshape(-1).double()
@@ -119,6 +130,11 @@ def has_values(gradient: torch.Tensor) -> bool:
     """True if a gradient, or this rank's shard of it, is not all zeros."""
     own = local(gradient)
     return bool((own.coalesce().values() if own.is_sparse else own).any())
+
+
+def is_freed(tensor: torch.Tensor) -> bool:
+    """True if the memory behind a tensor was given back, as FSDP does with unsharded weights."""
+    return tensor.numel() > 0 and not tensor.untyped_storage().size()
 
 
 def is_sharded(tensor: torch.Tensor) -> bool:

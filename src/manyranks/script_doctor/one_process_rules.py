@@ -29,7 +29,18 @@ def one_process(facts: Facts) -> Iterator[Finding]:
     by_hand = calls_by_hand(facts.of_each_rank("comm")[0], "gradient")
     sent_lines = (*(by_hand[0]["lines"] if by_hand else ()), *lines)
     hooked = bool(facts.of_any_rank("comm_hook"))
-    if result.kind is Kind.SCALED:
+    if result.shards:
+        yield Finding(
+            "shards-scaled-apart",
+            WRONG,
+            "After backward, the ranks multiply their shards of one gradient by numbers of their "
+            f"own: {numbers_in_words(result.shards)}.",
+            "What is clipped by the norm of a rank's own shards is no longer one gradient: "
+            "clip_grad_norm_ of PyTorch takes the norm over all ranks.",
+            lines,
+            CLIPPING_PAGE,
+        )
+    elif result.kind is Kind.SCALED:
         yield Finding(
             "gradient-scaled",
             NOTE if hooked else WRONG,
@@ -78,11 +89,10 @@ def of_other_direction(
     fact = f"{in_words(result)}."
     unequal = len(set(result.shares)) > 1
     if result.averaging is Averaging.WEIGHTED:
-        weights = " and ".join(f"{weight:.3g}" for weight in result.weights)
         yield Finding(
             "gradients-weighted",
             NOTE if unequal or hooked else LIKELY,
-            f"{fact} It is {weights} times the gradients of the ranks.",
+            f"{fact} It is {numbers_in_words(result.weights)} times the gradients of the ranks.",
             "Each rank's gradient is multiplied by a number of its own before they are added: by "
             "clipping, or by a count.",
             lines,
@@ -149,7 +159,7 @@ def in_words(result: Comparison) -> str:
     difference = result.difference
     if difference is None:
         return ""
-    of_one = f"that of one process on the same {result.rows} rows"
+    of_one = "that of one process on the same " + (f"{result.rows} rows" if result.rows else "data")
     if result.kind is Kind.EQUAL:
         steps = "the first step" if result.steps == 1 else f"the first {result.steps} steps"
         return f"in {steps} the gradient is {of_one} (difference {difference.relative:.0e})"
@@ -159,6 +169,12 @@ def in_words(result: Comparison) -> str:
         f"The gradient is not {of_one}: it is off by {100 * difference.relative:.2g} % "
         f"(cosine {difference.cosine:.4g}), in {names_in_words(result)}"
     )
+
+
+def numbers_in_words(numbers: list[float]) -> str:
+    """`0.5 and 1`, or `0.5, 1 and 2`."""
+    *first, last = [f"{number:.3g}" for number in numbers]
+    return f"{', '.join(first)} and {last}"
 
 
 def names_in_words(result: Comparison) -> str:

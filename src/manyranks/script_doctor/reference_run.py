@@ -31,6 +31,7 @@ class StepRecord:
     weights: dict[str, torch.Tensor]
     gradients: dict[str, torch.Tensor]
     own: dict[str, torch.Tensor]
+    shards: float | None  # the factor between what backward left in the shards and what is used
     rates: list[float]
     rows: list[int]
     norms: list[float]

@@ -4,6 +4,7 @@ The script then runs once more on one rank with the same batches, and `compariso
 beside each other. All files are written with `torch.save` and read with `weights_only=True`.
 """
 
+import functools
 import io
 import itertools
 import json
@@ -21,7 +22,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from manyranks.script_doctor.batches import as_plain
-from manyranks.script_doctor.notes import digest, is_sharded, row_hashes, tensors_in
+from manyranks.script_doctor.notes import digest, is_freed, is_sharded, row_hashes, tensors_in
 from manyranks.script_doctor.patches import Patches, hide_from_observers
 
 STEPS = 2  # of each optimizer
@@ -66,6 +67,20 @@ def set_random_state(state: dict[str, Any]) -> None:
     random.setstate((version, tuple(keys), cached))
 
 
+def guarded(method: Callable) -> Callable:
+    """Hide a method from observers; what it cannot record ends the recording, not the script."""
+
+    @functools.wraps(method)
+    def wrapper(recorder: "StepRecorder", *args: Any) -> None:
+        try:
+            hide_from_observers(method)(recorder, *args)
+        except Exception as error:
+            recorder.note("cannot_join", f"it cannot be recorded ({type(error).__name__}: {error})")
+            recorder.stop()
+
+    return wrapper
+
+
 class StepRecorder:
     """Writes what the first steps of each optimizer of this rank use, to a folder of its own.
 
@@ -77,6 +92,7 @@ class StepRecorder:
         self.folder, self.active = folder, True
         self.wanted = set(wanted)  # names of the steps to record; else the first that communicate
         self.row_hashes: list[int] = []
+        self.is_new_step = True
         self.norms: list[float] = []
         self.batch_bytes = 0
         self.step_counts: dict[str, int] = {}
@@ -86,6 +102,7 @@ class StepRecorder:
         self.drops = False  # whether dropout was called
         self.is_rounded = False  # whether something is computed with 16 bits
         self.own_gradients: dict[int, torch.Tensor] = {}  # id of a parameter -> before averaging
+        self.reduced_shards: dict[int, torch.Tensor] = {}  # likewise, as backward leaves them
         self.hooks: dict[int, Any] = {}
         folder.mkdir(parents=True, exist_ok=True)
 
@@ -145,7 +162,7 @@ class StepRecorder:
 
         return add
 
-    @hide_from_observers
+    @guarded
     def keep_batch(self, key: tuple[int, int, int], batch: Any) -> None:
         """Keep the batch of (loader, pass, number), and the random state behind it."""
         if not self.active:
@@ -157,16 +174,17 @@ class StepRecorder:
         else:
             self.note("too_large", self.batch_bytes)
 
-    @hide_from_observers
+    @guarded
     def note_rows(self, arguments: Iterable[Any]) -> None:
         """Note the rows with which a model is called to be trained."""
         if not self.active:
             return
-        if not self.row_hashes:
+        if self.is_new_step:
+            self.row_hashes, self.norms, self.is_new_step = [], [], False
             self.last_state = random_check_sum()
         self.row_hashes += row_hashes(list(arguments), MAX_ROWS - len(self.row_hashes))
 
-    @hide_from_observers
+    @guarded
     def note_step(
         self, optimizer: Optimizer, made: list[str], names: list[str], lines: list[str]
     ) -> None:
@@ -181,11 +199,20 @@ class StepRecorder:
         self.communicated = False
         if self.active and count <= STEPS:
             self._write(f"step-{key}-{count}", self._record(optimizer, names, lines))
-        self.row_hashes, self.norms = [], []
-        self.own_gradients.clear()
+        self.is_new_step = True
+        for parameter in parameters_of(optimizer):
+            self.own_gradients.pop(id(parameter), None)
+            self.reduced_shards.pop(id(parameter), None)
+
+    @guarded
+    def note_shards(self, module: nn.Module) -> None:
+        """Keep the gradients that a backward pass has left in the shards of this rank."""
+        for parameter in module.parameters():
+            if self.active and is_sharded(parameter) and parameter.grad is not None:
+                self.reduced_shards[id(parameter)] = parameter.grad.detach().clone()
 
     def _record(self, optimizer: Optimizer, names: list[str], lines: list[str]) -> dict[str, Any]:
-        parameters = list(itertools.chain(*(g["params"] for g in optimizer.param_groups)))
+        parameters = parameters_of(optimizer)
         kept, room = 0, MAX_BYTES
         for parameter in parameters:  # as many as there is room for, the same in all processes
             room -= 2 * parameter.numel() * parameter.element_size()
@@ -198,6 +225,7 @@ class StepRecorder:
             "weights": [piece_of(parameter) for parameter in parameters[:kept]],
             "gradients": [piece_of(parameter.grad) for parameter in parameters[:kept]],
             "own": [piece_of(self.own_gradients.get(id(p))) for p in parameters[:kept]],
+            "shards": self._factor_of_shards(parameters[:kept]),
             "rates": [float(group.get("lr", 0)) for group in optimizer.param_groups],
             "rows": self.row_hashes,
             "norms": self.norms,
@@ -205,6 +233,21 @@ class StepRecorder:
             "drew": random_check_sum() != self.last_state,
             "lines": lines,
         }
+
+    def _factor_of_shards(self, parameters: list[torch.Tensor]) -> float | None:
+        """By what this rank multiplied its shards after backward; None if that is no one number."""
+        pairs = [
+            (p.grad.to_local().double().flatten(), own.to_local().double().flatten())
+            for p in parameters
+            if is_sharded(p)
+            and p.grad is not None
+            and (own := self.reduced_shards.get(id(p))) is not None
+        ]
+        if not pairs:
+            return None
+        used, own = (torch.cat(vectors) for vectors in zip(*pairs, strict=True))
+        factor = float(used @ own / (own @ own).clamp(min=1e-30))
+        return factor if (used - factor * own).norm() <= 1e-3 * used.norm() else None
 
     def stop_when_done(self) -> bool:
         """Whether the steps have been made; then nothing is recorded any more."""
@@ -214,11 +257,16 @@ class StepRecorder:
         else:
             others = self.with_others
             done = bool(others) and all(counts[key] >= STEPS for key in others)
-        if self.active and (done or sum(counts.values()) >= MAX_STEPS):
-            self.active = False
-            for hook in self.hooks.values():
-                hook.remove()
+        if done or sum(counts.values()) >= MAX_STEPS:
+            self.stop()
         return not self.active
+
+    def stop(self) -> None:
+        """Record nothing any more."""
+        self.active = False
+        for hook in self.hooks.values():
+            hook.remove()
+        self.hooks.clear()
 
     def note(self, name: str, value: Any) -> None:
         """Note a number or a sentence; the first of its name stays."""
@@ -238,11 +286,18 @@ class StepRecorder:
         _rename(path.with_suffix(".part"), path)
 
 
+def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
+    """The parameters of an optimizer."""
+    return list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
+
+
 def piece_of(tensor: torch.Tensor | None) -> dict[str, Any] | None:
     """A tensor, or the part of it that this rank holds and where in the whole it begins."""
     if tensor is None:
         return None
     if not is_sharded(tensor):
+        if tensor.layout is torch.strided and is_freed(tensor):
+            return None
         return {"values": tensor.detach().to_dense().cpu().clone()}
     from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
 

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import nn
-from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
@@ -27,12 +27,14 @@ from manyranks.script_doctor.notes import (
     Notes,
     digest,
     has_values,
+    hash_of,
     hashes,
     is_sharded,
     lines,
     row_hashes,
     sizes,
     tensors_in,
+    words_of_caller,
 )
 from manyranks.script_doctor.patches import ActiveCalls, Patches, hide_from_observers
 from manyranks.script_doctor.step_records import StepRecorder
@@ -238,6 +240,8 @@ class TrainingObserver:
         self._before_backward(tensors)
         with self.active_calls("backward"):
             result = run(tensors, *args, **kwargs)
+        for model in self.models:
+            self.recorder.note_shards(model)
         for ddp, names in self.used_names.items():
             self.notes.write("used", ddp=ddp, number=len(names))
         self.used_names.clear()
@@ -307,6 +311,7 @@ class TrainingObserver:
             weights=hashes(parameters),
             sizes=sizes(parameters),
             empty=sum(p.grad is None for p in parameters),
+            buffers=self._own_buffers(),
             spread=[
                 place for place, p in enumerate(parameters) if p.grad is not None and is_spread(p)
             ],
@@ -317,6 +322,16 @@ class TrainingObserver:
         own_names = [names.get(id(p), "").removeprefix("module.") for p in parameters]
         made = self.creation_lines.get(optimizer, [])
         self.recorder.note_step(optimizer, made, own_names, lines())
+
+    def _own_buffers(self) -> dict[str, int | None]:
+        """What models keep in buffers of their own kind, without those of PyTorch's norms."""
+        return {
+            name.removeprefix("module."): hash_of(buffer)
+            for model in self.wrappers
+            for prefix, module in model.named_modules()
+            if not isinstance(module, _NormBase)
+            for name, buffer in module.named_buffers(prefix, recurse=False)
+        }
 
     def _after_step(self, optimizer: Optimizer, *_: Any) -> None:
         if self.active_calls.calls[-1:] != ["step"]:
@@ -439,6 +454,7 @@ class CallObserver(Recorder):
                 by=by,
                 of=training.role_of(tensors[0]) if tensors else "",
                 value=numbers[0] if len(numbers) == 1 and row["dtype"] else None,
+                names=words_of_caller() if by == "hand" else {},
                 lines=lines(),
             )
 

@@ -533,6 +533,29 @@ EDITED = {
         edit("dist.new_group([0])", "dist.new_group([0]) if rank == 0 else None  # <- here"),
         {"new-group-differs"},
     ),
+    # Lightning #21409: each rank reduces its metrics in the order of a dict of its own
+    "names_in_other_order": (
+        "iterable_split_by_rank",
+        edit(
+            "    dist.destroy_process_group()",
+            "    for name in sorted(['loss', 'accuracy', 'recall'], reverse=dist.get_rank() > 0):\n"
+            "        dist.all_reduce(torch.ones(1))  # <- here\n"
+            "    dist.destroy_process_group()",
+        ),
+        {"names-in-other-order"},
+    ),
+    # huggingface/datasets #6673: set_epoch does not reach workers that persist
+    "same_order_of_workers": (
+        "iterable_split_by_rank",
+        edit(
+            "    def __iter__(self):",
+            "    def set_epoch(self, epoch):\n        self.epoch = epoch\n\n"
+            "    def __iter__(self):",
+            "num_workers=2)",
+            "num_workers=2, persistent_workers=True)  # <- here",
+        ),
+        {"same-order-of-workers"},
+    ),
     # writes to .data: each rank adds noise of its own to the weights
     "replicas_differ_data_write": (
         "seeds_differ_ddp_broadcasts",

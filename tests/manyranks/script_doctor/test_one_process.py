@@ -155,7 +155,18 @@ def test_one_process_gives_the_same(parts, train):
             "gradients-weighted",
             "It is 0.5 and 1 times",
         ),
-        ({"WRAPPED": UNITS, "BACKWARD": OWN_NORM}, LIKELY, "gradient-differs", "all 4 parameters"),
+        (
+            {"WRAPPED": UNITS, "BACKWARD": OWN_NORM},
+            WRONG,
+            "shards-scaled-apart",
+            "multiply their shards of one gradient by numbers of their own",
+        ),
+        (
+            {"WRAPPED": UNITS, "BACKWARD": "loss.backward(); model[0].weight.grad.mul_(world)"},
+            LIKELY,
+            "gradient-differs",
+            "in 1 of 4 parameters, such as 0.weight",
+        ),
         (
             {"LOADER": "collate_fn=lambda items: stacked(items[: 8 - 3 * rank])"},
             LIKELY,
@@ -213,6 +224,13 @@ def test_what_cannot_be_compared_is_not_judged(parts, why, train):
     report = train(**parts)
     assert any(why in words for words in report.not_seen), report
     assert [f for f in report.findings if f.level != NOTE] == []
+
+
+def test_an_optimizer_of_weights_that_fsdp_has_freed_is_named(train):
+    """Between a forward pass and the next backward, parameters are those of the whole unit."""
+    report = train(WRAPPED="fully_shard(model); model(torch.ones(1, 6))")
+    assert "optimizer-before-sharding" in [f.rule for f in report.findings], report
+    assert report.ending == ""
 
 
 def test_a_note_of_the_comparison_is_no_exit_code(train):
