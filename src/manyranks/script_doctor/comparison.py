@@ -12,6 +12,7 @@ from enum import Enum
 
 import torch
 
+from manyranks.errors import LaunchRefused
 from manyranks.script_doctor.reference_run import ReferenceRun, StepRecord
 
 TOLERANCE = 1e-4  # of the norm: rounding, and sums in another order
@@ -106,6 +107,18 @@ def compare(run: ReferenceRun) -> Comparison:
         result = result if result.kind is Kind.EQUAL else found
         result.steps = key[1]
     return result
+
+
+def gradients_of_first_step(run: ReferenceRun) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """The gradients of all ranks and of one process; raises LaunchRefused with the reason."""
+    joined = run.joined()
+    both = sorted(set(run.observed.steps) & set(joined.steps), key=lambda key: (key[1], key[0]))
+    if not both:
+        raise LaunchRefused(f"Nothing can be compared: {joined.why_not or 'no step was made'}.")
+    of_ranks, one = run.observed.steps[both[0]], joined.steps[both[0]][0]
+    if why_not := reason_against(of_ranks, one, is_first=True):
+        raise LaunchRefused(f"Nothing can be compared: {why_not}.")
+    return [gradient(record, one.names) for record in of_ranks], gradient(one, one.names)
 
 
 def reason_against(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) -> str:

@@ -1,14 +1,17 @@
 """`doctor`: run a reader's script for a few steps on a few CPU ranks, and say what was seen."""
 
+import contextlib
 import io
 import os
 import re
 import tempfile
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
+
+import torch
 
 from manyranks.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
 from manyranks.launcher.calls import Call, call_of
@@ -17,7 +20,7 @@ from manyranks.launcher.launch import run_ranks
 from manyranks.launcher.limits import usable_cores
 from manyranks.network.links import Network
 from manyranks.script_doctor.call_rules import compared_calls
-from manyranks.script_doctor.comparison import compare
+from manyranks.script_doctor.comparison import compare, gradients_of_first_step
 from manyranks.script_doctor.facts import NOTE, WRONG, Facts, Finding, equal, number_in_words
 from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
@@ -131,12 +134,9 @@ def doctor(
         if not isinstance(value, int) or value < least:
             raise LaunchRefused(f"{name}={value!r}: the doctor needs {least} or more.")
     call = call_of(script, words, {}, ranks)
-    with tempfile.TemporaryDirectory(prefix="doctor-", ignore_cleanup_errors=True) as name:
-        folder = Path(name)
-        (folder / "facts").mkdir()
-        observed = ObservedWorker(
-            call.worker, folder, Extent(batches, passes, steps, seconds), as_if_gpus
-        )
+    with observation_folder() as folder:
+        extent = Extent(batches, passes, steps, seconds)
+        observed = ObservedWorker(call.worker, folder, extent, as_if_gpus)
         limits = HangLimits(idle=IDLE_S, processor=timeout, patience=timeout, polling=IDLE_S)
         output, ending, hung = io.StringIO(), "", False
         try:
@@ -162,6 +162,29 @@ def doctor(
         raise LaunchRefused(ending or "The script has not begun.")
     name = Path(call.file or "the worker").name
     return diagnosis_of(facts, name, ending, output.getvalue())
+
+
+@contextlib.contextmanager
+def observation_folder() -> Iterator[Path]:
+    """A folder for what observers write, gone afterwards."""
+    with tempfile.TemporaryDirectory(prefix="doctor-", ignore_cleanup_errors=True) as name:
+        (Path(name) / "facts").mkdir()
+        yield Path(name)
+
+
+def first_gradients(
+    script: Callable | str | os.PathLike, *words: Any, ranks: int = 2
+) -> tuple[list[torch.Tensor], torch.Tensor]:
+    """The gradients that the first step of a script uses: of each rank, and of one process.
+
+    The process has the rows of all ranks. Each gradient is flat, of all parameters in a row.
+    Raises LaunchRefused with the reason if the two cannot be compared, and what `launch` raises.
+    """
+    call = call_of(script, words, {}, ranks)
+    with observation_folder() as folder:
+        observed = ObservedWorker(call.worker, folder, Extent(), as_if_gpus=False)
+        run_ranks(Call(observed, call.args, call.kwargs), ranks, quiet=True, output=io.StringIO())
+        return gradients_of_first_step(ReferenceRun(call, folder, ranks, False, REFERENCE_S))
 
 
 def text_of(call: Call) -> str:

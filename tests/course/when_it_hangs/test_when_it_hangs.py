@@ -13,6 +13,7 @@ from ddp_workbook.chapters import when_it_hangs
 from ddp_workbook.experiments.when_it_hangs import (
     assertion_costs,
     late_rank,
+    one_process,
     stacks_and_dumps,
     symptoms,
 )
@@ -204,3 +205,12 @@ def test_the_late_rank_waits_least(when):
     waits = [[left - entered for entered, left in own] for own in times]
     for step in late_rank.LATE_STEPS[when]:
         assert min(range(3), key=lambda rank: waits[rank][step]) == 1
+
+
+def test_the_gradients_of_the_sum_are_four_times_those_of_one_process():
+    """And those of A the same; H's ranks have each their own, which the picture says in words."""
+    alt = one_process.gradients_plot().alt
+    assert "A, correct: 1.00, 1.00, 1.00, 1.00 times" in alt
+    assert "L, summed: 4.00, 4.00, 4.00, 4.00 times" in alt
+    of_h = alt.partition("H, past the wrapper: ")[2].partition(" times")[0].split(", ")
+    assert len(set(of_h)) == 4 and "1.00" not in of_h
