@@ -1,4 +1,4 @@
-"""`doctor --explain`: what a rule's finding means, an example and its mend, from a file of texts.
+"""`doctor --explain`: what a rule's finding means, an example and its fix, from a file of texts.
 
 It imports no torch: an explanation is there as soon as Python has started.
 """
@@ -28,7 +28,7 @@ class Explanation:
     summary: str
     meaning: str
     example: str
-    mend: str
+    fix: str
     page: str
 
     def __str__(self) -> str:
@@ -38,8 +38,8 @@ class Explanation:
             "For example:",
             textwrap.indent(self.example.strip("\n"), INDENT),
             "Instead:",
-            textwrap.indent(self.mend.strip("\n"), INDENT),
-            wrapped(f"The workbook's page about it is {self.page}."),
+            textwrap.indent(self.fix.strip("\n"), INDENT),
+            wrapped(f"See page {self.page} of the workbook."),
         ]
         return "\n\n".join(parts)
 
@@ -54,7 +54,7 @@ def explain(rule: str) -> str:
         return "\n".join(f"{one.rule:<29}{one.summary}" for one in explanations.values())
     if rule in explanations:
         return str(explanations[rule])
-    near = difflib.get_close_matches(rule, explanations, 1, 0.5)
+    near = difflib.get_close_matches(rule, explanations, 1)
     guess = f" Did you mean {near[0]}?" if near else ""
     raise UnknownRule(
         wrapped(f"There is no rule {rule!r}.{guess} There are: {', '.join(explanations)}.")
