@@ -6,10 +6,11 @@ from typing import Annotated
 
 import typer
 
-Script = Annotated[
-    list[str],
-    typer.Argument(metavar="SCRIPT [WORDS]", help="The script, and after -- its own command line."),
-]
+SCRIPT = typer.Argument(
+    metavar="SCRIPT [WORDS]", help="The script, and after -- its own command line."
+)
+Script = Annotated[list[str], SCRIPT]
+OptionalScript = Annotated[list[str] | None, SCRIPT]
 Network = Annotated[
     str | None, typer.Option(help='"1 Gbit/s, 0.5 ms": communicate as on such a network.')
 ]

@@ -5,14 +5,14 @@ from typing import Annotated
 
 import typer
 
-from manyranks.command_line import Network, Script, Timeout, plain_errors
+from manyranks.command_line import Network, OptionalScript, Timeout, plain_errors
 
 app = typer.Typer()
 
 
 @app.command()
 def doctor(
-    script: Script,
+    script: OptionalScript = None,
     *,
     ranks: Annotated[int, typer.Option(help="How many ranks, 2 or more.")] = 2,
     batches: Annotated[int, typer.Option(help="Batches of each pass over a DataLoader.")] = 64,
@@ -25,13 +25,33 @@ def doctor(
     network: Network = None,
     timeout: Timeout = 120,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
+    github: Annotated[
+        bool, typer.Option("--github", help="Annotate a change on GitHub with the findings, too.")
+    ] = False,
+    rule: Annotated[
+        str | None,
+        typer.Option(
+            "--explain", metavar="RULE", help="Run nothing: say what a rule means (all: list them)."
+        ),
+    ] = None,
 ) -> None:
     """Run a training script on a few CPU ranks, and say what is wrong.
 
     What it writes goes to a folder that is thrown away. The exit code
     is 1 if something is wrong or likely to be, 2 if it cannot be run.
     """
+    if rule is not None:
+        from manyranks.script_doctor.explanations import explain
+
+        with plain_errors():
+            typer.echo(explain(rule))
+        return
+    if not script:
+        raise typer.BadParameter("name a script, or a rule with --explain.", param_hint="SCRIPT")
+    if as_json and github:
+        raise typer.BadParameter("--json prints JSON alone; leave one of the two out.")
     from manyranks.script_doctor.diagnosis import doctor as run_doctor
+    from manyranks.script_doctor.workflow_commands import workflow_commands
 
     with plain_errors():
         report = run_doctor(
@@ -46,4 +66,6 @@ def doctor(
             timeout=timeout,
         )
     typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
+    for command in workflow_commands(report) if github else ():
+        typer.echo(command)
     raise typer.Exit(report.exit_code)

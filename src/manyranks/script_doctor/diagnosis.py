@@ -54,6 +54,7 @@ class DoctorReport:
     steps: int
     ending: str = ""  # the error with which the script ended; empty if it did not
     printed: str = field(default="", repr=False)
+    path: str = ""  # of the script; empty for what has no file
 
     @property
     def exit_code(self) -> int:
@@ -66,7 +67,8 @@ class DoctorReport:
         """For JSON."""
         findings = [asdict(finding) for finding in self.findings]
         names = ("script", "ranks", "steps", "files", "looked_at", "not_seen", "stated", "ending")
-        return {name: getattr(self, name) for name in names} | {"findings": findings}
+        values = {name: getattr(self, name) for name in names}
+        return {"version": 1} | values | {"findings": findings}
 
     def __str__(self) -> str:
         seen = number_in_words(self.steps, "step") + (" was" if self.steps == 1 else " were")
@@ -87,6 +89,9 @@ class DoctorReport:
                 parts += ["", *wrapped(f"{title}: {'; '.join(lines)}".rstrip(".") + ".")]
         if self.ending:
             parts += ["", "How it ended:", self.ending]
+        if self.findings:
+            rule = self.findings[0].rule
+            parts += ["", f"ddp-workbook doctor --explain {rule} says more."]
         return "\n".join(parts)
 
     def _line(self, place: str) -> str:
@@ -161,7 +166,9 @@ def doctor(
     if not any(facts.of_ranks):
         raise LaunchRefused(ending or "The script has not begun.")
     name = Path(call.file or "the worker").name
-    return diagnosis_of(facts, name, ending, output.getvalue())
+    report = diagnosis_of(facts, name, ending, output.getvalue())
+    report.path = call.file or ""
+    return report
 
 
 @contextlib.contextmanager
