@@ -316,7 +316,8 @@ def data() -> Finding:
         return fine(f"{len(DigitsDataset()):,} digits")
     except (OSError, ValueError) as error:
         return failed(
-            str(error), "The folder data/ is incomplete: `git checkout data` restores it."
+            str(error).rstrip("."),  # the line goes on after it
+            "The folder data/ is incomplete: `git checkout data` restores it.",
         )
 
 
