@@ -69,7 +69,8 @@ class Comparison:
     rows: int = 0  # of a step, on all ranks together
     difference: Difference | None = None
     names: list[str] = field(default_factory=list)  # of parameters that differ, most first
-    parameters: int = 0
+    parameters: int = 0  # that were compared
+    left_out: int = 0  # more, for which there was no room
     shares: list[int] = field(default_factory=list)  # rows of each rank in the step
     drew: bool = False
     apart: float = 0.0  # how far the ranks' gradients are from each other, relative
@@ -207,6 +208,7 @@ def describe(result: Comparison, of_ranks: list[StepRecord]) -> Comparison:
     if len(factors) == len(of_ranks) and max(factors) - min(factors) > SCALED * max(factors):
         result.shards = factors
     result.names, result.parameters = apart, len(names)
+    result.left_out = of_ranks[0].parameters - len(names)
     used = [gradient(record, apart or names) for record in of_ranks]  # one cause, if some differ
     own = [gradient(record, apart or names, record.own) for record in of_ranks]
     norms = [vector.norm().item() for vector in own + used]

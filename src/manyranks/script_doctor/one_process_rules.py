@@ -29,6 +29,8 @@ def one_process(facts: Facts) -> Iterator[Finding]:
     by_hand = calls_by_hand(facts.of_each_rank("comm")[0], "gradient")
     sent_lines = (*(by_hand[0]["lines"] if by_hand else ()), *lines)
     hooked = bool(facts.of_any_rank("comm_hook"))
+    if averages_in_groups(facts):
+        return
     if result.shards:
         yield Finding(
             "shards-scaled-apart",
@@ -135,6 +137,11 @@ def of_other_direction(
         )
 
 
+def averages_in_groups(facts: Facts) -> bool:
+    """Whether DDP averages over fewer than all ranks: then one process is more than a replica."""
+    return any(len(fact["ranks"]) < facts.ranks for fact in facts.of_any_rank("ddp"))
+
+
 def is_reduced_in_backward(facts: Facts) -> bool:
     """Whether a gradient may have been averaged before it reached its parameter.
 
@@ -162,7 +169,8 @@ def in_words(result: Comparison) -> str:
     of_one = "that of one process on the same " + (f"{result.rows} rows" if result.rows else "data")
     if result.kind is Kind.EQUAL:
         steps = "the first step" if result.steps == 1 else f"the first {result.steps} steps"
-        return f"in {steps} the gradient is {of_one} (difference {difference.relative:.0e})"
+        first = f", of the first {result.parameters} parameters" if result.left_out else ""
+        return f"in {steps} the gradient is {of_one} (difference {difference.relative:.0e}{first})"
     if result.kind is Kind.SCALED:
         return f"The gradient is {difference.factor:.3f} times {of_one}, in the same direction"
     return (

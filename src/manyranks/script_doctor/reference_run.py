@@ -34,7 +34,6 @@ class StepRecord:
     shards: float | None  # the factor between what backward left in the shards and what is used
     rates: list[float]
     rows: list[int]
-    norms: list[float]
     rounded: bool  # to 16 bits, somewhere
     drew: bool  # random numbers, since its first forward pass
     lines: list[str]

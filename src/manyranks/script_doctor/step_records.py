@@ -93,7 +93,6 @@ class StepRecorder:
         self.wanted = set(wanted)  # names of the steps to record; else the first that communicate
         self.row_hashes: list[int] = []
         self.is_new_step = True
-        self.norms: list[float] = []
         self.batch_bytes = 0
         self.step_counts: dict[str, int] = {}
         self.communicated = False  # since the step before
@@ -180,7 +179,7 @@ class StepRecorder:
         if not self.active:
             return
         if self.is_new_step:
-            self.row_hashes, self.norms, self.is_new_step = [], [], False
+            self.row_hashes, self.is_new_step = [], False
             self.last_state = random_check_sum()
         self.row_hashes += row_hashes(list(arguments), MAX_ROWS - len(self.row_hashes))
 
@@ -228,7 +227,6 @@ class StepRecorder:
             "shards": self._factor_of_shards(parameters[:kept]),
             "rates": [float(group.get("lr", 0)) for group in optimizer.param_groups],
             "rows": self.row_hashes,
-            "norms": self.norms,
             "rounded": self.is_rounded or any(p.dtype in FEW_BITS for p in parameters),
             "drew": random_check_sum() != self.last_state,
             "lines": lines,

@@ -278,7 +278,6 @@ class TrainingObserver:
         with self.active_calls("clip"):
             norm = clip(*args, **kwargs)
         if not is_sharded(norm):
-            self.recorder.norms.append(float(norm))
             self.notes.write("clip", norm=float(norm), lines=lines())
         return norm
 

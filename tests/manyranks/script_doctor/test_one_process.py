@@ -233,6 +233,13 @@ def test_an_optimizer_of_weights_that_fsdp_has_freed_is_named(train):
     assert report.ending == ""
 
 
+def test_replicas_in_groups_of_ranks_are_not_judged(train):
+    """Two models on four ranks, each averaged over two: meant, as with experts."""
+    groups = "[dist.new_group(pair) for pair in ([0, 1], [2, 3])][rank // 2]"
+    report = train(ranks=4, WRAPPED=f"DDP(model, process_group={groups})")
+    assert [f for f in report.findings if f.level != NOTE] == [], report
+
+
 def test_a_note_of_the_comparison_is_no_exit_code(train):
     assert train(BACKWARD="(loss + model(x).std()).backward()").exit_code == 0
     assert train(BACKWARD="(loss * world).backward()").exit_code == 1
