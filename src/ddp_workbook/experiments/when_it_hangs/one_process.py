@@ -1,5 +1,7 @@
 """Is the gradient that of one process? Of three programs, each parameter's number beside it."""
 
+from __future__ import annotations
+
 from ddp_workbook.experiments.when_it_hangs.symptoms import run_for_doctor
 from manyranks import figures
 from manyranks.figures.palette import INK
