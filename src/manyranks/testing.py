@@ -14,14 +14,18 @@ is the report: which rank, its own lines, and where the others stood.
 """
 
 import functools
+import tempfile
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
 
 from manyranks.errors import WorkbookError
-from manyranks.launcher.calls import call_of
+from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.launch import run_ranks
+from manyranks.script_doctor.joined_loaders import WithLoaders, rank_folder
+from manyranks.script_doctor.replay import Replay
 
 try:
     import pytest
@@ -68,22 +72,49 @@ def equals_one_process(
     rtol: float = 1e-5,
     atol: float = 1e-6,
     timeout: float = 60,
+    same_batches: bool = False,
     **kwargs: Any,
 ) -> None:
     """Assert that every rank returns what one process returns, for each of these numbers of ranks.
 
     `step(*args, **kwargs)` returns tensors, numbers, or dicts and lists of them, such as the
     `state_dict` after a step; the batch that all ranks share must not depend on how many they are.
-    Floating-point numbers may differ by `atol + rtol · |expected|`: ranks sum in another order.
+    With `same_batches` it may: then the process's DataLoaders yield what those of the ranks have
+    yielded, joined. Floating-point numbers may differ by `atol + rtol · |expected|`: ranks sum in
+    another order.
 
     Raises AssertionError naming the ranks, the rank and the value, and what `launch` raises.
     """
     __tracebackhide__ = True
-    (expected,) = on_ranks(1, timeout)(step, *args, **kwargs)
+    expected = None if same_batches else on_ranks(1, timeout)(step, *args, **kwargs)[0]
     for number in ranks:
-        for rank, actual in enumerate(on_ranks(number, timeout)(step, *args, **kwargs)):
+        if same_batches:
+            results, expected = with_same_batches(
+                call_of(step, args, kwargs, number), number, timeout
+            )
+        else:
+            results = on_ranks(number, timeout)(step, *args, **kwargs)
+        for rank, actual in enumerate(results):
             if words := first_difference(actual, expected, functools.partial(close, rtol, atol)):
                 raise AssertionError(f"rank {rank} of {number}, against one process: {words}")
+
+
+def with_same_batches(call: Call, ranks: int, timeout: float) -> tuple[list, Any]:
+    """What the ranks return, and what one process does with the batches that they have read."""
+    with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as name:
+        folder = Path(name)
+        replay = Replay([rank_folder(folder, rank) for rank in range(ranks)])
+        of_runs = []
+        for worker, number in (
+            (WithLoaders(call.worker, folder), ranks),
+            (WithLoaders(call.worker, folder / "one process", replay), 1),
+        ):
+            try:
+                same = Call(worker, call.args, call.kwargs)
+                of_runs.append(run_ranks(same, number, timeout, quiet=True))
+            except WorkbookError as error:
+                raise error.with_traceback(None) from None
+        return of_runs[0], of_runs[1][0]
 
 
 def close(rtol: float, atol: float, actual: torch.Tensor, expected: torch.Tensor) -> str:

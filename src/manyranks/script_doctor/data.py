@@ -65,7 +65,7 @@ class LoaderObserver:
         length = self.replay.length(number) if self.replay else None
         if length is None:
             length = min(count(loader), self.batches)
-            self.training.recorder.note(f"length-{number}", length)
+            self.training.recorder.log.note(f"length-{number}", length)
         return length
 
     def _iterate(self, iterate: Callable, loader: DataLoader) -> "TruncatedIterator":
@@ -86,7 +86,7 @@ class LoaderObserver:
         try:
             yield from replay.batches(number, pass_number, samples)
         except CannotJoin as why:
-            self.training.recorder.note("cannot_join", str(why))
+            self.training.recorder.log.note("cannot_join", str(why))
             self.training.leave()
 
     @hide_from_observers

@@ -8,6 +8,7 @@ from types import TracebackType
 from typing import Any
 
 from manyranks.diagnostics.user_code import is_own
+from manyranks.script_doctor.batch_log import seed_all
 from manyranks.script_doctor.budget import Budget, Extent
 from manyranks.script_doctor.data import LoaderObserver
 from manyranks.script_doctor.fake_cuda import cpu_for_gpus
@@ -17,7 +18,7 @@ from manyranks.script_doctor.patches import Patches
 from manyranks.script_doctor.printing import PrintObserver
 from manyranks.script_doctor.redirection import Redirection
 from manyranks.script_doctor.replay import Replay
-from manyranks.script_doctor.step_records import StepRecorder, seed_all
+from manyranks.script_doctor.step_records import StepRecorder
 from manyranks.script_doctor.training import ObservationEnded, TrainingObserver
 
 

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
+from manyranks.script_doctor.batch_log import set_random_state
 from manyranks.script_doctor.batches import CannotJoin, from_plain, join
-from manyranks.script_doctor.step_records import set_random_state
 
 _load = torch.load  # later it is redirected
 

@@ -5,66 +5,25 @@ beside each other. All files are written with `torch.save` and read with `weight
 """
 
 import functools
-import io
 import itertools
-import json
-import os
-import pickle
-import random
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-import numpy
 import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from manyranks.script_doctor.batches import as_plain
+from manyranks.script_doctor.batch_log import MAX_BYTES, BatchLog, random_check_sum
 from manyranks.script_doctor.notes import digest, is_freed, is_sharded, row_hashes, tensors_in
 from manyranks.script_doctor.patches import Patches, hide_from_observers
 
 STEPS = 2  # of each optimizer
 MAX_STEPS = 24  # of all, until one communicates
-MAX_BYTES = 1 << 28  # of batches, and of the weights and gradients of a step
 MAX_ROWS = 1 << 14  # of a step
 FEW_BITS = (torch.bfloat16, torch.float16)
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
-_open, _rename, _save = os.open, os.rename, torch.save  # later all three are redirected
-
-
-def random_check_sum() -> int:
-    """A check sum of the states from which numbers are drawn."""
-    return digest(torch.get_rng_state().numpy().data) ^ digest(
-        pickle.dumps((numpy.random.get_state(), random.getstate()))
-    )
-
-
-def seed_all(rank: int) -> None:
-    """Seed what draws random numbers, for scripts that do not; rank 0 as the one process."""
-    random.seed(rank)
-    numpy.random.seed(rank)
-    torch.manual_seed(rank)
-
-
-def random_state() -> dict[str, Any]:
-    """The states from which numbers are drawn in this process."""
-    name, keys, *others = numpy.random.get_state()
-    return {
-        "torch": torch.get_rng_state(),
-        "numpy": [name, torch.tensor(keys, dtype=torch.int64), *others],
-        "random": list(random.getstate()),
-    }
-
-
-def set_random_state(state: dict[str, Any]) -> None:
-    """Go on drawing from these states."""
-    torch.set_rng_state(state["torch"])
-    name, keys, *others = state["numpy"]
-    numpy.random.set_state((name, keys.numpy().astype("uint32"), *others))
-    version, keys, cached = state["random"]
-    random.setstate((version, tuple(keys), cached))
 
 
 def guarded(method: Callable) -> Callable:
@@ -75,7 +34,9 @@ def guarded(method: Callable) -> Callable:
         try:
             hide_from_observers(method)(recorder, *args)
         except Exception as error:
-            recorder.note("cannot_join", f"it cannot be recorded ({type(error).__name__}: {error})")
+            recorder.log.note(
+                "cannot_join", f"it cannot be recorded ({type(error).__name__}: {error})"
+            )
             recorder.stop()
 
     return wrapper
@@ -89,11 +50,10 @@ class StepRecorder:
     """
 
     def __init__(self, folder: Path, wanted: Iterable[str] = ()):
-        self.folder, self.active = folder, True
+        self.log, self.active = BatchLog(folder), True
         self.wanted = set(wanted)  # names of the steps to record; else the first that communicate
         self.row_hashes: list[int] = []
         self.is_new_step = True
-        self.batch_bytes = 0
         self.step_counts: dict[str, int] = {}
         self.communicated = False  # since the step before
         self.with_others: set[str] = set()  # optimizers that have not stepped alone
@@ -103,7 +63,6 @@ class StepRecorder:
         self.own_gradients: dict[int, torch.Tensor] = {}  # id of a parameter -> before averaging
         self.reduced_shards: dict[int, torch.Tensor] = {}  # likewise, as backward leaves them
         self.hooks: dict[int, Any] = {}
-        folder.mkdir(parents=True, exist_ok=True)
 
     def install(self, patches: Patches) -> None:
         """Switch off what differs between ranks on purpose."""
@@ -166,12 +125,7 @@ class StepRecorder:
         """Keep the batch of (loader, pass, number), and the random state behind it."""
         if not self.active:
             return
-        plain = as_plain(batch)
-        self.batch_bytes += sum(t.numel() * t.element_size() for t in tensors_in(batch))
-        if self.batch_bytes <= MAX_BYTES:
-            self._write("batch-{}-{}-{}".format(*key), {"batch": plain, "random": random_state()})
-        else:
-            self.note("too_large", self.batch_bytes)
+        self.log.keep(key, batch)
 
     @guarded
     def note_rows(self, arguments: Iterable[Any]) -> None:
@@ -197,7 +151,7 @@ class StepRecorder:
             self.with_others.add(key)
         self.communicated = False
         if self.active and count <= STEPS:
-            self._write(f"step-{key}-{count}", self._record(optimizer, names, lines))
+            self.log.write(f"step-{key}-{count}", self._record(optimizer, names, lines))
         self.is_new_step = True
         for parameter in parameters_of(optimizer):
             self.own_gradients.pop(id(parameter), None)
@@ -251,7 +205,7 @@ class StepRecorder:
         """Whether the steps have been made; then nothing is recorded any more."""
         counts = self.step_counts
         if self.wanted:
-            done = all((self.folder / f"{name}.pt").exists() for name in self.wanted)
+            done = all((self.log.folder / f"{name}.pt").exists() for name in self.wanted)
         else:
             others = self.with_others
             done = bool(others) and all(counts[key] >= STEPS for key in others)
@@ -265,23 +219,6 @@ class StepRecorder:
         for hook in self.hooks.values():
             hook.remove()
         self.hooks.clear()
-
-    def note(self, name: str, value: Any) -> None:
-        """Note a number or a sentence; the first of its name stays."""
-        path = self.folder / f"{name}.json"
-        if not path.exists():
-            self._write_bytes(path, json.dumps(value).encode())
-
-    def _write(self, name: str, value: Any) -> None:
-        buffer = io.BytesIO()
-        _save(value, buffer)
-        self._write_bytes(self.folder / f"{name}.pt", buffer.getvalue())
-
-    def _write_bytes(self, path: Path, data: bytes) -> None:
-        file = _open(path.with_suffix(".part"), os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
-        with os.fdopen(file, "wb") as whole:
-            whole.write(data)
-        _rename(path.with_suffix(".part"), path)
 
 
 def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:

@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from manyranks.testing import equals_one_process
+from tests.workers import with_loaders
 from tools.set_up import ROOT
 
 TESTS = """
@@ -138,3 +140,12 @@ def test_a_failure_is_the_report_without_frames_of_this_package(outcome):
         assert re.search(words, outcome), words
     package = str(ROOT / "src")
     assert package not in outcome.replace(f"rootdir: {package}", "")
+
+
+def test_one_process_takes_the_batches_of_the_ranks():
+    """With a batch size for each rank, one process alone would train on smaller batches."""
+    equals_one_process(with_loaders.train, ranks=(2, 3), same_batches=True)
+    with pytest.raises(AssertionError, match="differs by up to"):
+        equals_one_process(with_loaders.train, ranks=(2,))
+    with pytest.raises(AssertionError, match=r"rank 0 of 2.*\['weight'\] differs by up to"):
+        equals_one_process(with_loaders.train, 1.1, ranks=(2,), same_batches=True)
