@@ -43,7 +43,7 @@ WORKBENCH = {
         "errors",
     },
     "script_doctor": {"recording", "launcher", "network", "diagnostics", "command_line", "errors"},
-    "testing": {"launcher", "errors"},
+    "testing": {"launcher", "script_doctor", "errors"},
     "cli": {"script_doctor", "recording", "planning"},
 }
 COURSE = {  # each may import from the workbench, too
