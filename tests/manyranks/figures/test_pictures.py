@@ -94,8 +94,8 @@ def test_series_are_no_ranks_and_stand_out_on_the_white_card():
     assert all(rank_colours.contrast(colour, "#ffffff") >= 3 for colour in palette.SERIES_COLOURS)
 
 
-def test_a_rank_keeps_its_colour_marker_and_hatch_and_the_eighth_begins_anew():
-    for of in (rank_colours.rank_colour, palette.rank_marker, palette.rank_hatch):
+def test_a_rank_keeps_its_colour_and_marker_and_the_eighth_begins_anew():
+    for of in (rank_colours.rank_colour, palette.rank_marker):
         assert len({of(rank) for rank in range(8)}) == 8
         assert of(8) == of(0)
 
@@ -151,8 +151,8 @@ def oklab(rgb):
 def test_a_part_has_one_look_wherever_it_is_drawn():
     alone = figures.bars(pd.DataFrame({"buckets": [1]}), "kB", "Held")
     among = figures.bars(pd.DataFrame({"gradients": [1], "buckets": [2]}), "kB", "Held")
-    looks = [(bar.get_facecolor(), bar.get_hatch()) for bar in among.axes.patches]
-    assert looks[1] == (alone.axes.patches[0].get_facecolor(), alone.axes.patches[0].get_hatch())
+    looks = [bar.get_facecolor() for bar in among.axes.patches]
+    assert looks[1] == alone.axes.patches[0].get_facecolor()
     assert looks[0] != looks[1]
     assert palette.part_look("device 3") == palette.part_look("rank 3") == palette.rank_look(3)
     with pytest.raises(ValueError, match="'parmeters' has no colour"):

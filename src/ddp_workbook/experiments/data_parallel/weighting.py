@@ -72,8 +72,6 @@ def row_weights(weights: pd.DataFrame, sizes: Sequence[int]) -> figures.Picture:
     for legend in picture.figure.legends:
         legend.remove()
     for axes in picture.figure.axes:
-        for bar in axes.patches:
-            bar.set_hatch("")
         axes.axhline(1 / rows, color="black", linewidth=1.2, linestyle="--")
         axes.set_xlabel("sample of the batch")
     first, *_, last = picture.figure.axes

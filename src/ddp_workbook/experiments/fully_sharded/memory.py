@@ -112,7 +112,6 @@ def memory_plot(
     about = "What ranks hold" if of_ranks else "What a rank should hold; the ranks still measure"
     picture = figures.bars(table.reindex(names, fill_value=0), "kB a rank holds", about)
     picture.axes.set_title(f"{way}, {depth} blocks, {dtype}: {table.loc[BY_FORMULA].sum():,.0f} kB")
-    _without_hatches(picture)
     return picture
 
 
@@ -171,7 +170,6 @@ def bars(steps: dict, way: str) -> figures.Picture:
     table = pd.DataFrame([_bar(step.held) for step in steps[way]]) / KB
     table.index = [f"rank {rank}" for rank in table.index]
     picture = figures.bars({way: table}, "kB a rank holds", "What ranks hold", upright=True)
-    _without_hatches(picture)
     for legend in picture.figure.legends:
         legend.remove()
     ends = table.iloc[-1].cumsum()
@@ -181,13 +179,6 @@ def bars(steps: dict, way: str) -> figures.Picture:
     picture.axes.set_xlim(-0.5, len(table) + 0.7)
     picture.axes.yaxis.set_major_formatter("{x:,.0f}")
     return picture
-
-
-def _without_hatches(picture: figures.Picture) -> None:
-    """Plain areas: here the words beside the bars, or the legend, tell the parts apart."""
-    keys = [key for legend in picture.figure.legends for key in legend.legend_handles]
-    for area in (*picture.axes.patches, *keys):
-        area.set(hatch="", edgecolor="white", linewidth=1)
 
 
 def _bar(estimate: MemoryBreakdown | formulas.MemoryEstimate | None) -> dict[str, int]:
