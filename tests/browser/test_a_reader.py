@@ -42,7 +42,7 @@ def notebook(open_in_lab):
 
 def test_lines_of_output_break_between_words(notebook):
     """JupyterLab itself breaks them anywhere; make lab's own line of CSS is there."""
-    notebook.run("greeting")
+    notebook.run("first-sum")
     style = "pre => getComputedStyle(pre).wordBreak"
     assert notebook.page.locator(".jp-OutputArea-output pre").first.evaluate(style) == "normal"
 
