@@ -180,6 +180,19 @@ def test_a_file_that_both_changed_is_laid_beside(upstream, mine, where):
     assert update(*where)[1] == NEWEST
 
 
+def test_a_changed_page_that_has_moved_stays_and_is_named(upstream, mine, where):
+    """The reader's page where it was, the new one in its folder, and a sentence that says so."""
+    answer_page(mine, three="my answer")
+    name = Path(PAGE).name
+    commit(upstream, {PAGE: None, f"notebooks/further/{name}": page(*SHIPPED_PAGES)})
+    code, output = update(*where)
+    assert code == 0 and texts(mine)[2] == "my own"
+    assert texts(mine, f"notebooks/further/{name}") == ["1", "2", "3"]
+    said = f"{PAGE} is yours now: you had changed it, and the new edition has it as"
+    assert said in output and f"notebooks/further/{name}, without" in output
+    assert update(*where)[1] == NEWEST
+
+
 def test_a_deleted_cell_comes_back_only_if_it_is_new(upstream, mine):
     held = page(SHIPPED_PAGES[2])
     pages.save(mine / PAGE, held)

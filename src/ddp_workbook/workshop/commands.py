@@ -126,6 +126,9 @@ def update(
     for path, (cells, copy) in outcome.aside.items():
         what = f"{cells} of your cells" if cells else "your file"
         typer.echo(f"{path}: new, and {what} had changed in the same place: kept in {copy}.")
+    for path, moved in outcome.kept.items():
+        now = f"has it as {moved}, without your changes" if moved else "has it no more"
+        typer.echo(f"{path} is yours now: you had changed it, and the new edition {now}.")
     for path, why in outcome.unchanged.items():
         typer.echo(f"{path} was left as it is. {why} Save it, and run `update` again.", err=True)
     if outcome.new_files or outcome.removed_files:

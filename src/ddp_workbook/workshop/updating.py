@@ -44,6 +44,9 @@ class Outcome:
     aside: dict[str, tuple[int, Path]] = field(default_factory=dict)
     """What both have changed: how many cells (0: the file), and the file with the reader's."""
     unchanged: dict[str, str] = field(default_factory=dict)  # pages left as they are, and why
+    kept: dict[str, str] = field(default_factory=dict)
+    """Files that the new edition has not, with changes of the reader's, and where it has one of
+    that name; "" if nowhere."""
 
     @property
     def pages(self) -> list[str]:
@@ -255,8 +258,13 @@ def _bring(checkout: Path, file_changes: list[Change], target: str, outcome: Out
         if change.mine == change.new and os.access(file, os.X_OK) == change.runs:
             continue  # also if both are gone
         if not change.new:
-            if change.mine == change.old:  # otherwise it stays, as a file of the reader's own
+            if change.mine == change.old:
                 outcome.removed_files.append(change.path)
+            else:  # it stays, as a file of the reader's own
+                name = Path(change.path).name
+                places = [one.path for one in file_changes if one.new and not one.old]
+                moved = [path for path in places if Path(path).name == name]
+                outcome.kept[change.path] = next(iter(moved), "")
             continue
         if change.is_page and change.mine not in (change.old, change.new):
             read = file.read_bytes()

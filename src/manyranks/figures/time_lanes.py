@@ -37,8 +37,8 @@ def lanes(
     `events` has the columns lane, what, start and end, in `unit`; and text, if words stand in the
     bars. `order` names the lanes from the top. `by` says what has a look of its own: the part that
     an event is (`what`), or the rank: that of a column `rank`, where nan is none and grey, or else
-    the lane's place. With ranks, events whose `what` is in `pale` are drawn pale (a rank
-    waits), those in `tinted` lighter and with an outline (it prepares). `keys` is the legend, words and
+    the lane's place. With ranks, events whose `what` is in `pale` are drawn pale (a rank waits),
+    those in `tinted` lighter and with an outline (it prepares). `keys` is the legend, words and
     their looks, by default of parts or of what is not drawn in full. `about` begins the alt text, a
     sentence without its full stop.
 
