@@ -51,6 +51,15 @@ def one_process(facts: Facts) -> Iterator[Finding]:
             sent_lines if by_hand else backward_lines(facts) or lines,
             DDP_PAGE,
         )
+    elif result.kind is Kind.NOT_COMPARED and is_sum_of_means(result, facts):
+        yield Finding(
+            "gradient-scaled",
+            LIKELY,
+            "The gradient is the sum of the ranks' own gradients, and each is that of a mean loss.",
+            cause_of_factor(result, facts.ranks),
+            sent_lines,
+            DDP_PAGE,
+        )
     elif result.kind is Kind.UPDATE:
         yield Finding(
             "update-differs",
@@ -151,9 +160,20 @@ def is_reduced_in_backward(facts: Facts) -> bool:
     return in_backward and not facts.of_any_rank("ddp")
 
 
+def is_sum_of_means(result: Comparison, facts: Facts) -> bool:
+    """Whether gradients of mean losses are added up, and nothing scales them on the way."""
+    backward = facts.of_each_rank("backward")[0]
+    return (
+        result.averaging is Averaging.MEAN
+        and all(abs(weight - 1) < NEAR for weight in result.weights)
+        and not facts.of_any_rank("clip")
+        and all(fact["means"] and abs(fact["divisor"] - 1) < NEAR for fact in backward)
+    )
+
+
 def cause_of_factor(result: Comparison, ranks: int) -> str:
     """What usually makes a gradient this long."""
-    factor = result.difference.factor if result.difference else 1.0
+    factor = result.difference.factor if result.difference else float(ranks)
     if abs(factor - ranks) < NEAR * ranks:
         return "It is summed instead of averaged, or the loss is multiplied by the number of ranks."
     if abs(factor * ranks - 1) < NEAR:

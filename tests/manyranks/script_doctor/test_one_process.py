@@ -233,6 +233,19 @@ def test_an_optimizer_of_weights_that_fsdp_has_freed_is_named(train):
     assert report.ending == ""
 
 
+@pytest.mark.parametrize(("factor", "named"), [("1", True), ("1 / world", False)])
+def test_a_sum_is_named_without_one_process_if_each_loss_is_a_mean(factor, named, train):
+    """Rows that come from no loader; a loss that was divided by the ranks may be summed."""
+    report = train(
+        WRAPPED="model",
+        UNPACKED="torch.randn(8, 6) + rank, torch.randn(8, 1)",
+        BACKWARD=f"loss = loss * ({factor}); {BY_HAND}",
+    )
+    assert any("come from no DataLoader" in words for words in report.not_seen)
+    said = [f.rule for f in report.findings if f.level != NOTE]
+    assert said == (["gradient-scaled"] if named else []), report
+
+
 def test_replicas_in_groups_of_ranks_are_not_judged(train):
     """Two models on four ranks, each averaged over two: meant, as with experts."""
     groups = "[dist.new_group(pair) for pair in ([0, 1], [2, 3])][rank // 2]"
