@@ -395,7 +395,7 @@ def synchronisation(facts: Facts) -> Iterator[Finding]:
             yield from of_accumulation(rounds, ddp)
         if steps[0][0]["ddp"]:
             yield from repeated_averaging(rounds, steps)
-        else:
+        elif len(facts.optimizers) == 1:  # else the backward passes may be of different models
             yield from each_micro_batch(rounds)
         yield from redundant_weights(facts, number, rounds)
 

@@ -181,6 +181,9 @@ def no_step(facts: Facts) -> Iterator[Finding]:
     """No optimizer took a step."""
     if facts.of_any_rank("step") or facts.of_any_rank("error") or facts.hung:
         return
+    before = {f["model"]: f["weights"] for f in facts.of_each_rank("start")[0]}
+    if any(before.get(f["model"]) != f["weights"] for f in facts.of_each_rank("end")[0]):
+        return  # something else than an optimizer of PyTorch trains
     backwards, passes = facts.of_any_rank("backward"), facts.of_any_rank("pass")
     empty = [f for f in passes if not facts.of_any_rank("batch", loader=f["loader"])]
     if backwards:

@@ -382,6 +382,9 @@ class TrainingObserver:
         if id(module) not in self.numbers:
             self.models.append(module)  # kept: its id must stay its own
             self._number(module)
+            self.notes.write(
+                "start", model=self._number(module), weights=hashes(module.parameters())
+            )
 
     def _number(self, thing: Any) -> int:
         return self.numbers.setdefault(id(thing), len(self.numbers))

@@ -246,6 +246,13 @@ def test_a_sum_is_named_without_one_process_if_each_loss_is_a_mean(factor, named
     assert said == (["gradient-scaled"] if named else []), report
 
 
+def test_an_optimizer_of_ones_own_is_no_missing_step(train):
+    """Weights change, though no optimizer of PyTorch steps."""
+    by_hand = "[p.data.sub_(1e-2 * p.grad) for p in model.parameters()]"
+    report = train(BACKWARD=f"loss.backward(); {by_hand}; optimizer.zero_grad(); continue")
+    assert [f for f in report.findings if f.level != NOTE] == [], report
+
+
 def test_replicas_in_groups_of_ranks_are_not_judged(train):
     """Two models on four ranks, each averaged over two: meant, as with experts."""
     groups = "[dist.new_group(pair) for pair in ([0, 1], [2, 3])][rank // 2]"
