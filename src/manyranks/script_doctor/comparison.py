@@ -127,6 +127,8 @@ def reason_against(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) 
     first = of_ranks[0]
     if any(record.names != one.names for record in of_ranks):
         return "on one rank the optimizer has other parameters"
+    if not one.names:
+        return "none of its parameters is small enough to be kept"
     if any(first.weights[name].shape != one.weights[name].shape for name in first.names):
         return "its parameters have other shapes on one rank"
     if any(
@@ -135,7 +137,7 @@ def reason_against(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) 
         return "its gradients are nan or infinite"
     rows = Counter(row for record in of_ranks for row in record.rows)
     if rows != Counter(one.rows):
-        return "its rows come from no DataLoader, and one process takes others"
+        return "one process takes other rows: they come from no DataLoader, or depend on the rank"
     if is_first and not close(flat(first.weights, one.names), flat(one.weights, one.names)):
         return "its weights before the first step are other ones on one rank"
     return ""
@@ -225,9 +227,8 @@ def averaging(
     parts = torch.stack(own, dim=1)
     weights = torch.linalg.lstsq(parts, used[0][:, None]).solution[:, 0]
     rest = difference(parts @ weights, used[0]).relative
-    if difference(used[0], parts.mean(1)).is_parallel(
-        tolerance
-    ):  # own gradients may be parallel, too
+    beside_mean = difference(used[0], parts.mean(1))
+    if beside_mean.is_parallel(tolerance):  # asked first: own gradients may be parallel, too
         kind = Averaging.MEAN
     elif all(difference(*pair).is_parallel() for pair in zip(used, own, strict=True)):
         kind = Averaging.OWN

@@ -123,10 +123,10 @@ def doctor(
 
     `words` are its command line. Each pass over a DataLoader ends after `batches`, the script after
     `passes` over one, `steps` of each optimizer, or `seconds` from the first step on, on all ranks
-    alike. What it opens for writing,
-    and removes, is redirected to a folder that is thrown away. `as_if_gpus` lets a script for CUDA
-    and NCCL compute on the CPU. After `timeout` seconds the ranks are stopped; what was seen until
-    then is judged.
+    alike. Then it runs once more on one rank, with the batches of all, and the first steps are
+    compared. What it opens for writing, and removes, is redirected to a folder that is thrown away.
+    `as_if_gpus` lets a script for CUDA and NCCL compute on the CPU. After `timeout` seconds the
+    ranks are stopped; what was seen until then is judged.
 
     Raises LaunchRefused if the script cannot be run at all, and LaunchInterrupted.
     """

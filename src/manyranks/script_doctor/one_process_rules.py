@@ -189,8 +189,9 @@ def in_words(result: Comparison) -> str:
     of_one = "that of one process on the same " + (f"{result.rows} rows" if result.rows else "data")
     if result.kind is Kind.EQUAL:
         steps = "the first step" if result.steps == 1 else f"the first {result.steps} steps"
-        first = f", of the first {result.parameters} parameters" if result.left_out else ""
-        return f"in {steps} the gradient is {of_one} (difference {difference.relative:.0e}{first})"
+        all_of = result.parameters + result.left_out
+        part = f", in {result.parameters} of {all_of} parameters" if result.left_out else ""
+        return f"in {steps} the gradient is {of_one} (difference {difference.relative:.0e}{part})"
     if result.kind is Kind.SCALED:
         return f"The gradient is {difference.factor:.3f} times {of_one}, in the same direction"
     return (

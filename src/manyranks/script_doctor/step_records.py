@@ -15,13 +15,14 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
-from manyranks.script_doctor.batch_log import MAX_BYTES, BatchLog, random_check_sum
+from manyranks.script_doctor.batch_log import BatchLog, random_check_sum
 from manyranks.script_doctor.notes import digest, is_freed, is_sharded, row_hashes, tensors_in
 from manyranks.script_doctor.patches import Patches, hide_from_observers
 
 STEPS = 2  # of each optimizer
 MAX_STEPS = 24  # of all, until one communicates
 MAX_ROWS = 1 << 14  # of a step
+MAX_STEP_BYTES = 1 << 26  # of weights that are compared, and of gradients
 FEW_BITS = (torch.bfloat16, torch.float16)
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout")
 
@@ -79,9 +80,14 @@ class StepRecorder:
         return values
 
     def _attention(self, attend: Callable, *args: Any, **kwargs: Any) -> Any:
-        if self.active and kwargs.get("dropout_p"):
+        named = dict(
+            zip(
+                ("query", "key", "value", "attn_mask", "dropout_p", "is_causal"), args, strict=False
+            )
+        )
+        if self.active and (named | kwargs).get("dropout_p"):
             self.drops = True
-            kwargs["dropout_p"] = 0.0
+            args, kwargs = (), named | kwargs | {"dropout_p": 0.0}
         return attend(*args, **kwargs)
 
     def _batch_norm(self, forward: Callable, module: _BatchNorm, values: torch.Tensor) -> Any:
@@ -165,20 +171,21 @@ class StepRecorder:
                 self.reduced_shards[id(parameter)] = parameter.grad.detach().clone()
 
     def _record(self, optimizer: Optimizer, names: list[str], lines: list[str]) -> dict[str, Any]:
-        parameters = parameters_of(optimizer)
-        kept, room = 0, MAX_BYTES
-        for parameter in parameters:  # as many as there is room for, the same in all processes
-            room -= 2 * parameter.numel() * parameter.element_size()
-            if room < 0:
-                break
-            kept += 1
+        all_names = [name or f"parameter {n}" for n, name in enumerate(names)]
+        kept, room = [], MAX_STEP_BYTES
+        for name, parameter in zip(all_names, parameters_of(optimizer), strict=True):
+            size = parameter.numel() * parameter.element_size()  # of the whole, in every process
+            if size <= room:
+                kept.append((name, parameter))
+                room -= size
+        parameters = [parameter for _, parameter in kept]
         return {
-            "names": [name or f"parameter {n}" for n, name in enumerate(names)][:kept],
-            "parameters": len(parameters),
-            "weights": [piece_of(parameter) for parameter in parameters[:kept]],
-            "gradients": [piece_of(parameter.grad) for parameter in parameters[:kept]],
-            "own": [piece_of(self.own_gradients.get(id(p))) for p in parameters[:kept]],
-            "shards": self._factor_of_shards(parameters[:kept]),
+            "names": [name for name, _ in kept],
+            "parameters": len(all_names),
+            "weights": [piece_of(parameter) for parameter in parameters],
+            "gradients": [piece_of(parameter.grad) for parameter in parameters],
+            "own": [piece_of(self.own_gradients.get(id(p))) for p in parameters],
+            "shards": self._factor_of_shards(parameters),
             "rates": [float(group.get("lr", 0)) for group in optimizer.param_groups],
             "rows": self.row_hashes,
             "rounded": self.is_rounded or any(p.dtype in FEW_BITS for p in parameters),

@@ -27,6 +27,14 @@ class Pair:
     x: torch.Tensor
     y: torch.Tensor
 
+class Attention(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.MultiheadAttention(4, 2, dropout=0.5, batch_first=True)
+    def forward(self, x):
+        x = x.view(-1, 4, 4)
+        return self.inner(x, x, x, need_weights=False)[0].reshape(-1, 16)
+
 def stacked(items):
     return torch.stack([x for x, _ in items]), torch.stack([y for _, y in items])
 
@@ -102,6 +110,7 @@ def train(tmp_path, monkeypatch):
         {},
         {"DROP": "nn.Dropout(0.5)", "WRAPPED": "DDP(model); torch.manual_seed(rank)"},
         {"DROP": "nn.BatchNorm1d(16)"},
+        {"DROP": "Attention()", "WRAPPED": "DDP(model); torch.manual_seed(rank)"},
         {"WRAPPED": "DDP(model) if world > 1 else model"},
         {"WRAPPED": UNITS},
         {"WRAPPED": "model", "BACKWARD": f"loss = loss / world; {BY_HAND}"},
@@ -251,6 +260,18 @@ def test_an_optimizer_of_ones_own_is_no_missing_step(train):
     by_hand = "[p.data.sub_(1e-2 * p.grad) for p in model.parameters()]"
     report = train(BACKWARD=f"loss.backward(); {by_hand}; optimizer.zero_grad(); continue")
     assert [f for f in report.findings if f.level != NOTE] == [], report
+
+
+def test_parameters_that_are_too_large_are_left_out_and_said(train):
+    """The rest is compared; if nothing is left, nothing is claimed."""
+    wide = "nn.Linear(16, 1_100_000), nn.Linear(1_100_000, 16)"
+    report = train(DROP=wide)
+    assert "in 6 of 8 parameters)" in report.looked_at[0], report
+    report = train(
+        DROP=wide, LR="1e-2); optimizer = torch.optim.SGD([model.module[2].weight], 1e-2"
+    )
+    assert any("small enough to be kept" in words for words in report.not_seen), report
+    assert not any(EQUAL in words for words in report.looked_at)
 
 
 def test_replicas_in_groups_of_ranks_are_not_judged(train):
