@@ -195,6 +195,13 @@ def test_the_bars_are_those_of_the_ranks(steps):
     assert words == ["parameters", "gradients", "optimizer", "buckets", "activations"]
 
 
+def test_the_page_says_that_the_parts_do_not_peak_together():
+    held = memory.measure_steps(ranks=4, depth=8, ways=[DDP])[DDP][0].held
+    parts = held.parameters + held.gradients + held.optimizer + held.buckets + held.activations
+    said = f"with DDP the peak is {held.peak / 1e6:.1f} MB instead of {parts / 1e6:.1f}."
+    assert said in (ROOT / "notebooks" / "06_fully_sharded.ipynb").read_text()
+
+
 def test_the_page_says_how_many_parameters_its_model_has():
     parameters = sum(p.numel() for p in DigitsTransformer(64, 8).parameters())
     page = (ROOT / "notebooks" / "06_fully_sharded.ipynb").read_text()
