@@ -17,7 +17,8 @@ import pytest
 
 from ddp_workbook.judging import attempts, engine
 from ddp_workbook.judging.catalogue import names
-from ddp_workbook.judging.check import DistributedCheck, Pattern, load
+from ddp_workbook.judging.check import DistributedCheck, load
+from ddp_workbook.judging.comparison import Pattern
 from ddp_workbook.judging.judge import examine, judge
 from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
 from ddp_workbook.judging.verdict import NOT_YET, SOLVED, Verdict
