@@ -131,7 +131,7 @@ def test_words_with_a_format_of_their_own_are_refused(words):
             None,
             {(1,): "a tuple of 1", (1, 2): "a tuple with an int in it", "x": "a str"},
         ),
-        (dict[str, float], "a dict of numbers", {"a": torch.tensor(1.0)}, {0.5: "a float"}),
+        (dict[str, float], "a dict of plain numbers", {"a": torch.tensor(1.0)}, {0.5: "a float"}),
         (list[Tensor], "a list of Tensors", [torch.ones(1)], {None: "None"}),
         (float, "a float", torch.ones(1), {"x": "a str", True: "a bool"}),
     ],

@@ -29,6 +29,7 @@ from ddp_workbook.judging.comparison import (
     form_comparison,
     item_of_form,
 )
+from ddp_workbook.judging.forms import misfit
 from ddp_workbook.judging.values import in_words, is_plain
 
 
@@ -172,8 +173,12 @@ class DistributedCheck:
 
     def call_in_words(self, case: Any, rank: int) -> str:
         """The function with its arguments: "name=value" if the value is plain, else the name."""
-        values = fields_of(case)
-        parameters = signature(self.function).parameters
+        parameters, types = signature(self.function).parameters, get_type_hints(self.function)
+        values = {
+            name: value
+            for name, value in fields_of(case).items()
+            if name in parameters and not misfit(value, types[name])
+        }
         if not self.caller and not self.group:  # there, arguments are made without other ranks
             values = dict(zip(parameters, self.arguments(case, rank), strict=False))
         arguments = [

@@ -172,5 +172,5 @@ def form_comparison(comparison: Comparison, returns: Any, keys: list[str]) -> Co
         select=form,
         actual=comparison.actual or actual,
         required=comparison.required or (with_keys if is_dict else in_words_of_type(returns)),
-        patterns={OTHER_KEYS_HINT: Pattern(lambda obs: obs.value == OTHER_KEYS)},
+        patterns={OTHER_KEYS_HINT: Pattern(lambda obs: obs.value == OTHER_KEYS)} if is_dict else {},
     )

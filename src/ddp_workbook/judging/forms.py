@@ -28,7 +28,8 @@ def misfit(value: Any, annotation: Any) -> str:
         if isinstance(value, list | tuple) and len(items) != len(inside):
             return f"{kind(value)} of {len(items)}"
     elif origin is dict:
-        pairs = [(item, inside[1]) for item in value.values()] if is_mapping(value) else []
+        numbers = float if inside[1] is int else inside[1]  # 2.0 is as good as 2
+        pairs = [(item, numbers) for item in value.values()] if is_mapping(value) else []
     elif not fits_plain(value, annotation):
         return kind(value)
     else:
@@ -74,7 +75,8 @@ def in_words_of_type(annotation: Any, plural: bool = False) -> str:
         names = ", ".join(getattr(one, "__name__", f"{one}") for one in inside)
         return f"{'tuples' if plural else 'a tuple'} ({names})"
     if origin is dict:
-        return f"a dict of {in_words_of_type(inside[1], plural=True)}"
+        numbers = inside[1] in (int, float)
+        return f"a dict of {'plain numbers' if numbers else in_words_of_type(inside[1], True)}"
     if annotation is NoneType:
         return "None"
     name = getattr(annotation, "__name__", f"{annotation}")

@@ -22,11 +22,11 @@ def in_words(value: Any) -> str:
 
 
 def is_plain(value: Any) -> bool:
-    """Whether a value is a number, a text, a dtype, or a few of them: its words are all of it."""
+    """Whether a value is a number, a text, a dtype, or made of such."""
     if isinstance(value, dict):
         return is_plain([*value, *value.values()])
     if isinstance(value, list | tuple | set):
-        return len(value) <= MAX_ITEMS and all(map(is_plain, value))
+        return all(map(is_plain, value))
     return value is None or isinstance(value, int | float | str | torch.dtype)
 
 

@@ -54,8 +54,9 @@ def failure_report(
         f"{label}: {{value}} {{where}}" if label else "{value} {where}", obs, words
     )
     required = fill(comparison.required, obs, words) or fill("{expected} {there}", obs, words)
-    if actual == required:  # the digits or elements that are shown agree
+    if actual == required and obs.value is not UNUSABLE:  # what is shown of both agrees
         place, one, other = first_difference(value, expected, partial(equal, comparison))
+        place = place or "exactly"
         actual, required = f"{actual}\n{place}: {one!r}", f"{required}\n{place}: {other!r}"
     return CheckFailed(called, actual, required, where_to_look)
 

@@ -178,8 +178,8 @@ def observe(returned: object, model: Small) -> dict:
     return {
         "kind": "a dict" if isinstance(returned, dict) else in_words(returned),
         "names": list(state),
-        "forms": {name: form(value) for name, value in state.items()},
-        "values": {
+        "type": {name: form(value) for name, value in state.items()},
+        "value": {
             name: local(parameter)
             for name, parameter in state.items()
             if isinstance(parameter, Tensor)
@@ -221,11 +221,11 @@ CHECK = DistributedCheck(
             actual=lambda obs: f"a dict with {names_in_words(obs)} on rank {obs.rank}",
             required="all entries of model.state_dict() on rank 0, and none on the other ranks",
         ),
-        "forms": (
+        "type": (
             "Each entry is a tensor of the parameter's own dtype. How many of its rows does "
             "each rank have, and what gathers them, without padding?"
         ),
-        "values": Comparison(
+        "value": Comparison(
             "Compare the first wrong tensor with the shards, row by row.",
             lambda call, rank: numbers_of(call) if rank == 0 else {},
         ),
@@ -295,7 +295,7 @@ CHECK = DistributedCheck(
         ),
         "This is still a DTensor, which holds only a shard, or needs the group of ranks. What "
         "makes a full, plain tensor of it?": Pattern(
-            lambda obs: any("DTensor" in form_text for form_text in obs.value.values()), "forms"
+            lambda obs: any("DTensor" in form_text for form_text in obs.value.values()), "type"
         ),
     },
     errors={

@@ -169,7 +169,7 @@ MINE = "mine = torch.empty(end - first, *full.shape[1:], dtype=full.dtype)"
 COPY = "mine[low - first : high - first] = read(file)[low - begin : high - begin]"
 CHECK = DistributedCheck(
     cases=CASES,
-    call_text="load_resharded(full, sizes, read), on each of {case.ranks} ranks, where sizes was "
+    call_text="load_resharded(full, sizes, read), ranks: {case.ranks}, where sizes was "
     "{case.sizes}, and full {case.dtype} of shape {case.shape}",
     make_args=make_args,
     caller=call_and_measure,

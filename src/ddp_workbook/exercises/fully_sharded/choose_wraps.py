@@ -143,11 +143,11 @@ CHECK = SingleProcessCheck(
     make_args=lambda case: ([*case.sizes], case.limit),
     caller=call_and_observe,
     observe=as_lists,
-    call_text="choose_wraps({case.sizes}, {case.limit})",
     compare={
         "form": Comparison(
             "Which of your lines makes a list of lists? Where does a unit end?",
             select=lambda obs: [] if obs.case.large else obs.actual,
+            actual=lambda obs: in_words(obs.actual),
             required="a list of lists of block numbers",
         ),
         "blocks": Comparison(

@@ -247,7 +247,7 @@ OWN = (  # a rank's shard of its own gradient
 )
 CHECK = DistributedCheck(
     cases=CASES,
-    call_text="{call}, blocks of the model: {case.blocks}, width of each weight: {case.width}",
+    call_text="{call}; blocks: {case.blocks}, each with a weight of {case.width} x {case.width}",
     make_args=make_args,
     caller=call_and_observe,
     compare={

@@ -35,6 +35,7 @@ block that is prefetched. `strategy` is one of these:
 
 from itertools import chain
 from math import prod
+from operator import eq
 from typing import NamedTuple
 
 from ddp_workbook.judging import Comparison, Edit, SingleProcessCheck, edit
@@ -188,6 +189,7 @@ CHECK = SingleProcessCheck(
                 hint,
                 actual=f'{{value}} bytes as "{key}"',
                 required="{expected} bytes, measured with torch 2.13",
+                equal=eq,
             )
             for key, hint in HINTS_BY_KEY.items()
         },

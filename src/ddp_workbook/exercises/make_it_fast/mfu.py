@@ -11,7 +11,7 @@ operations a second.
 Return the share as a float, such as 0.4.
 """
 
-from ddp_workbook.judging import Comparison, Pattern, SingleProcessCheck, body, edit
+from ddp_workbook.judging import Comparison, Pattern, SingleProcessCheck, body, edit, in_words
 from ddp_workbook.judging.forms import number
 
 MINUTES = 5
@@ -51,6 +51,7 @@ CHECK = SingleProcessCheck(
     compare=Comparison(
         "Write down the operations a token, those a second, and the peak of all GPUs.",
         select=lambda obs: number(obs.actual),
+        actual=lambda obs: in_words(obs.actual),
     ),
     mistakes={
         "Attention's operations are missing. How many does it add for each layer?": edit(

@@ -25,6 +25,7 @@ The two schedulers differ. (`$PBS_O_WORKDIR` is the folder where qsub was typed.
 """
 
 import re
+from operator import eq
 from typing import Any
 
 from ddp_workbook.judging import CheckFailed, Comparison, SingleProcessCheck, in_words
@@ -229,6 +230,7 @@ CHECK = SingleProcessCheck(
             REQUIRED,
             actual="{part}: {value}{also_wrong}",
             required="{part}: {expected}",
+            equal=eq,
         ),
     },
     errors={"does not end": "Which loop or which waiting command of both scripts never ends?"},

@@ -133,12 +133,13 @@ CHECK = SingleProcessCheck(
         "rank": Comparison(
             "Write down how long each rank has waited in this step. Who does not wait, because "
             "all others wait for it?",
-            required=lambda obs: f"{obs.expected}; {describe_waits(obs.case)}",
+            required=lambda obs: f"rank: {obs.expected}; {describe_waits(obs.case)}",
         ),
         "when": Comparison(
             "List the steps in which this rank is late. Which of the three words fits the list?",
             required=lambda obs: (
-                f"{obs.expected}: late in steps {obs.case.steps} of {obs.case.num_steps}"
+                f"{obs.expected}: late in step {', '.join(map(str, obs.case.steps))} of "
+                f"{obs.case.num_steps}"
             ),
         ),
     },
