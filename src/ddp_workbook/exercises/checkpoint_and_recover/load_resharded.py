@@ -166,7 +166,6 @@ def more_rows(obs: Observation) -> int:
 ROUNDED_UP = "-(-len(full) // dist.get_world_size())"
 NEXT = "        begin += size"
 MINE = "mine = torch.empty(end - first, *full.shape[1:], dtype=full.dtype)"
-COPY = "mine[low - first : high - first] = read(file)[low - begin : high - begin]"
 CHECK = DistributedCheck(
     cases=CASES,
     call_text="load_resharded(full, sizes, read), ranks: {case.ranks}, where sizes was "

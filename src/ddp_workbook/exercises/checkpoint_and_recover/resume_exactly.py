@@ -171,7 +171,6 @@ def describe_samples(values: list, step: int) -> str:
 
 
 OWN_RANDOM = 'saved["random"][dist.get_rank()]'
-GATHER = "random = [None] * dist.get_world_size()\n    dist.all_gather_object(random, "
 CHECK = DistributedCheck(
     cases=lambda size: [(7,), (2, 5), (3, 1, 3)],  # an epoch has 4 steps
     make_args=lambda case: (case,),

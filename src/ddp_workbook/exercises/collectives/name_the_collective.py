@@ -200,9 +200,8 @@ CHECK = SingleProcessCheck(
         "pieces of rows, or the rows of all ranks?": differs(
             lambda before, actual, expected: len(actual[0]) != len(expected[0])
         ),
-        "Did some rank hold the required numbers before, or are they combined from several "
-        "ranks' numbers, and how? Without an operation after its name, a call adds "
-        "up.": differs(
+        "Did some rank hold the required numbers before, or are they combined from several ranks' "
+        "numbers, and how? Without an operation after its name, a call adds up.": differs(
             lambda before, actual, expected: (
                 has_new_number(actual, before) or has_new_number(expected, before)
             )

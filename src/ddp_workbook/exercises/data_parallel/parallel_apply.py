@@ -258,8 +258,7 @@ CHECK = SingleProcessCheck(
             required="one call of each of {expected}",
         ),
         "outcome": Comparison(
-            "Replica i gets input i. What happens to an input or an output on its way?",
-            expected,
+            "Replica i gets input i. What happens to an input or an output on its way?", expected
         ),
         "grads": Comparison(
             "A backward pass will follow. What has separated the outputs from the weights?",

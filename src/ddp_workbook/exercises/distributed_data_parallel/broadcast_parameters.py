@@ -182,9 +182,8 @@ CHECK = DistributedCheck(
         "its memory, or a copy?": edit(".detach()", ".detach().contiguous()"),
         "This is nearly rank 0's value. In which dtype has it travelled?": edit(
             BROADCAST,
-            "message = tensor.detach().float()\n"
-            "        dist.broadcast(message, src=0)\n"
-            "        tensor.detach().copy_(message)",
+            "message = tensor.detach().float()\n        dist.broadcast(message, src=0)\n        "
+            "tensor.detach().copy_(message)",
         ),
         "Which line calculates with the values? 0.0 has other bits than -0.0, and nan times 0 is "
         "nan.": [

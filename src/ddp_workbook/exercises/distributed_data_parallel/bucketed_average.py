@@ -223,9 +223,8 @@ CHECK = DistributedCheck(
             ),
             edit(
                 "    for bucket in buckets:",
-                "    for p in model.parameters():\n"
-                "        p.grad = p.detach() * 0 if p.grad is None else p.grad\n"
-                "    for bucket in buckets:",
+                "    for p in model.parameters():\n        p.grad = p.detach() * 0 if p.grad is "
+                "None else p.grad\n    for bucket in buckets:",
             ),
         ],
         "A gradient has joined a bucket after the next one had begun. With which gradient alone "

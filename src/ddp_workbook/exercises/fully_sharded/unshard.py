@@ -49,7 +49,7 @@ def call_with_filled_memory(function: Callable, own: Tensor, shape: torch.Size) 
         return function(own, shape)
 
 
-GATHER, ROW, CUT = "dist.all_gather(shards, shard)", "torch.cat(shards)", "[: shape.numel()]"
+ROW, CUT = "torch.cat(shards)", "[: shape.numel()]"
 CHECK = DistributedCheck(
     cases=CASES,
     call_text=lambda call: (

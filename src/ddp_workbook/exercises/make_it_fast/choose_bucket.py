@@ -83,7 +83,6 @@ CASES = [
     Backward([(1.0, 6 * MB), (1.5, 2 * MB)], [9 * MB, 30 * MB, 8 * MB], 0.25, 8 * MB),  # equal
     Backward([(0.5, 3 * MB)], [MB], 0.125, 2 * MB),
 ]
-ARRIVAL = "max(free, ready) + latency + held / speed"
 FULL = "held >= limit or made == len(gradients)"
 BEST = "min(limits, key=lambda limit: (arrivals[limit], -limit))"
 
@@ -134,11 +133,9 @@ CHECK = SingleProcessCheck(
             "            held += size\n            if held >= limit or made == len(gradients):\n"
             "                free = max(free, ready) + latency + held / speed\n"
             "                held = 0\n",
-            "            if held and held + size > limit:\n"
-            "                free = max(free, before) + latency + held / speed\n"
-            "                held = 0\n"
-            "            held, before = held + size, ready\n"
-            "        free = max(free, ready) + latency + held / speed\n",
+            "            if held and held + size > limit:\n                free = max(free, "
+            "before) + latency + held / speed\n                held = 0\n            held, before "
+            "= held + size, ready\n        free = max(free, ready) + latency + held / speed\n",
         ),
         "Of equally good limits, this is a smaller one. Which takes fewer calls?": edit(
             BEST, "min(limits, key=lambda limit: (arrivals[limit], limit))"

@@ -191,7 +191,7 @@ CHECK = DistributedCheck(
         ),
         "gradients": Comparison(
             "Write down one number of one bucket over five steps: when is it sent, what "
-            "is kept of it then, and by what is it divided?",
+            "is kept of it then, and by what is it divided?"
         ),
         "bytes": bytes_sent(
             ALL_BYTES,
@@ -272,9 +272,8 @@ CHECK = DistributedCheck(
         ),
         "Each bucket waits for its own sum. Which call waits in your hook?": edit(
             "    return dist.all_reduce(sent, async_op=True).get_future().then(spread)",
-            "    future = dist.all_reduce(sent, async_op=True).get_future()\n"
-            "    future.wait()\n"
-            "    return future.then(spread)",
+            "    future = dist.all_reduce(sent, async_op=True).get_future()\n    "
+            "future.wait()\n    return future.then(spread)",
         ),
         "Does every way through your function end with a return?": Pattern(
             lambda obs: "NoneType" in obs.value, "returned"

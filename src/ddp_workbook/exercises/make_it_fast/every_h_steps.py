@@ -126,10 +126,9 @@ CHECK = DistributedCheck(
         "The gradients are averaged in each step, as DDP does it. Weights travel here, and only "
         "now and then.": edit(
             "        optimizer.step()\n",
-            "        for one in model.parameters():\n"
-            "            dist.all_reduce(one.grad)\n"
-            "            one.grad /= dist.get_world_size()\n"
-            "        optimizer.step()\n",
+            "        for one in model.parameters():\n            "
+            "dist.all_reduce(one.grad)\n            one.grad /= dist.get_world_size()\n        "
+            "optimizer.step()\n",
         ),
         "The steps after the last multiple of `every` are not shared. Which meeting is missing?": (
             edit(MEET, "number % every == 0")

@@ -248,9 +248,8 @@ CHECK = DistributedCheck(
             "        started.append(dist.all_reduce(parameter.grad, async_op=True))",
             "        started.append(parameter)",
             "            started.pop().wait()",
-            "            one = started.pop()\n"
-            "            one.grad /= dist.get_world_size()\n"
-            "            dist.all_reduce(one.grad)",
+            "            one = started.pop()\n            one.grad /= "
+            "dist.get_world_size()\n            dist.all_reduce(one.grad)",
         ),
         "This is the sum over the ranks. By what is it divided, and when?": edit(
             "        parameter.grad /= dist.get_world_size()\n", ""

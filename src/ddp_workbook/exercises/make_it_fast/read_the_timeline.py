@@ -208,7 +208,6 @@ def is_last(rank: int, case: Run) -> bool:
 
 
 LATE = "late = max(ranks, key=lambda rank: len(waits[rank]))"
-PAIRS = "{(rank, ms) for ms in set(range(start, max(starts))) - busy[rank]}"
 CHECK = SingleProcessCheck(
     cases=[
         Run(what, spans_of(ranks.splitlines()))

@@ -153,9 +153,7 @@ CHECK = SingleProcessCheck(
             equal=near,
         ),
         "beta": Comparison(
-            "alpha is right. What is beta the price of?",
-            required="{expected} s a byte",
-            equal=near,
+            "alpha is right. What is beta the price of?", required="{expected} s a byte", equal=near
         ),
         "weak": Comparison(
             "Add up the seconds of a step on N ranks: compute, and what is not hidden. Then "

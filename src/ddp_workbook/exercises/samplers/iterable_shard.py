@@ -115,15 +115,6 @@ def by_process(obs: Observation, lists: list) -> str:
     return "\n".join(f"{name}: {in_words(own)}" for name, own in zip(names, lists, strict=False))
 
 
-def call_text(case: Source) -> str:
-    """How many samples, ranks and workers, as the verdict says it."""
-    ranks = f"{len(case.workers)} rank{'s' * (len(case.workers) > 1)}"
-    return (
-        f"iterable_shard(stream of {case.n}, rank, {len(case.workers)}, worker)\n"
-        f"called for {ranks} with num_workers = {', '.join(map(str, case.workers))}"
-    )
-
-
 WHOSE, END = "owner == rank and turn % workers == mine", "        turn, owner"
 
 CHECK = SingleProcessCheck(
@@ -145,7 +136,8 @@ CHECK = SingleProcessCheck(
         case.processes[process][1],
     ),
     caller=call_and_observe,
-    call_text=call_text,
+    call_text="{call}, stream of {case.n} samples, called in each process of each rank\n"
+    "num_workers of the ranks: {case.workers}",
     compare={
         "kind": Comparison(
             "The caller iterates over what your function gives. What is it here, and on "

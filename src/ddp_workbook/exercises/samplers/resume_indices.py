@@ -178,9 +178,8 @@ CHECK = SingleProcessCheck(
             lambda obs: all([*o.value[: len(o.expected)]] == o.expected for o in obs.all_ranks),
             "samples",
         ),
-        "Each rank has as many samples as it must, but not the right ones. Is the order "
-        "the one before the stop: how many samples did that have, and what was its "
-        "seed?": Pattern(
+        "Each rank has as many samples as it must, but not the right ones. Is the order the one "
+        "before the stop: how many samples did that have, and what was its seed?": Pattern(
             lambda obs: [*map(len, returned_indices(obs))] == [*map(len, expected_indices(obs))],
             "samples",
         ),
