@@ -11,7 +11,12 @@ import psutil
 import torch
 
 from manyranks.cpu_for_gpus.devices import CPU, on_cpu
-from manyranks.cpu_for_gpus.patching import class_in_place_of, replace, replace_arguments
+from manyranks.cpu_for_gpus.patching import (
+    called_by_torch,
+    class_in_place_of,
+    replace,
+    replace_arguments,
+)
 from manyranks.cpu_for_gpus.questions import asked_by
 from manyranks.cpu_for_gpus.requests import MEMORY, REQUESTS
 
@@ -21,11 +26,11 @@ NEEDS_GPU = (
     "torch.cuda.is_available() is False; the rest computes on the CPU."
 )
 ORDERS = (  # calls that only tell a GPU what to do
-    *("set_device", "synchronize", "init", "_lazy_init", "ipc_collect", "set_stream"),
+    *("set_device", "synchronize", "init", "ipc_collect", "set_stream"),
     *("set_sync_debug_mode", "set_per_process_memory_fraction"),
     *("manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache"),
 )
-NO_REQUESTS = {"manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache", "_lazy_init"}
+NO_REQUESTS = {"manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache"}
 MEMORY_ORDERS = (
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
     *("reset_accumulated_memory_stats",),
@@ -133,6 +138,13 @@ def install_cuda(gpus: list[int]) -> None:
     replace(torch, "compile", _compile)
 
 
+class CudaRuntime:
+    """`torch.cuda.cudart()`: every call succeeds, and does nothing."""
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        return lambda *args: 0
+
+
 def _put(owner: Any, names: Any, value: Callable, kind: str = "") -> None:
     """Make these functions of `owner`, those that it has, return what `value` returns."""
 
@@ -143,6 +155,19 @@ def _put(owner: Any, names: Any, value: Callable, kind: str = "") -> None:
     for name in names:
         if hasattr(owner, name):
             setattr(owner, name, function)
+
+
+def _answer(owner: Any, name: str, value: Callable) -> None:
+    """Make a function return what `value` returns, unless PyTorch asks what compilers need."""
+    original = getattr(owner, name)
+
+    def function(*args: Any, **kwargs: Any) -> Any:
+        if called_by_torch():
+            return original(*args, **kwargs)
+        REQUESTS.note()
+        return value(*args, **kwargs)
+
+    setattr(owner, name, function)
 
 
 def _install_orders(cuda: ModuleType) -> None:
@@ -171,11 +196,15 @@ def _install_properties(gpus: list[int]) -> None:
 
     cuda = torch.cuda
     _put(cuda, ("set_device",), set_device)
-    _put(cuda, ("current_device",), lambda: current[0])
+    _put(cuda, ("cudart",), CudaRuntime)
+    _answer(cuda, "current_device", lambda: current[0])
     cuda.device = cuda.device_of = Nothing  # type: ignore[misc,assignment]
-    _put(cuda, ("get_device_properties",), properties)
-    _put(cuda, ("get_device_name",), lambda *_: NAME)
-    _put(cuda, ("get_device_capability",), lambda *_: (0, 0))
+    for name, value in (
+        ("get_device_properties", properties),
+        ("get_device_name", lambda *_: NAME),
+        ("get_device_capability", lambda *_: (0, 0)),
+    ):
+        _answer(cuda, name, value)
     _put(cuda, SENSORS, lambda *_: 0)
     _put(cuda, ("can_device_access_peer",), lambda *_: True)
     _put(cuda.nccl, ("version",), lambda: (0, 0, 0))
@@ -243,8 +272,15 @@ def _install_random_numbers() -> None:
 
 
 def _install_precision() -> None:
-    """Mixed precision as `torch.autocast("cpu")` has it: bfloat16, unless the program names one."""
-    replace_arguments(torch.amp.autocast_mode.autocast, "__init__", _on_cpu("device_type"))
+    """Mixed precision of a GPU: float16, unless the program names another type."""
+    gpu_dtype = torch.get_autocast_dtype
+
+    def autocast(arguments: dict[str, Any]) -> None:
+        if arguments["device_type"] == "cuda" and arguments.get("dtype") is None:
+            arguments["dtype"] = gpu_dtype("cuda")
+        _on_cpu("device_type")(arguments)
+
+    replace_arguments(torch.amp.autocast_mode.autocast, "__init__", autocast)
     replace_arguments(torch.amp.grad_scaler.GradScaler, "__init__", _on_cpu("device"))
     torch.cuda.amp.autocast = CudaAutocast  # type: ignore[misc]
     for name in ("is_autocast_enabled", "get_autocast_dtype", "set_autocast_enabled"):

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch.utils import _device
 
-from manyranks.cpu_for_gpus.patching import class_in_place_of, replace
+from manyranks.cpu_for_gpus.patching import called_by_torch, class_in_place_of, replace
 from manyranks.cpu_for_gpus.requests import REQUESTS
 from manyranks.diagnostics.user_code import is_own
 
@@ -87,7 +87,7 @@ def _of(originals: dict[Any, Any], function: Any) -> Any:
 
 def _device_of(*args: Any, **kwargs: Any) -> Any:
     """`torch.device(...)`; PyTorch itself, which keeps lists of all devices, gets what it says."""
-    if sys._getframe(2).f_globals.get("__name__", "").startswith("torch."):
+    if called_by_torch(2):
         return DEVICE(*args, **kwargs)
     device = kwargs.get("device", kwargs.get("type", args[0] if args else None))
     if type(device) is int or (isinstance(device, str) and device.partition(":")[0] == "cuda"):

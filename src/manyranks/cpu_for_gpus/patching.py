@@ -2,8 +2,15 @@
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any
+
+
+def called_by_torch(depth: int = 1) -> bool:
+    """True if PyTorch itself is the caller, `depth` frames above the function that asks."""
+    name = sys._getframe(1 + depth).f_globals.get("__name__", "")
+    return name == "torch" or name.startswith("torch.")
 
 
 def replace(owner: Any, name: str, around: Callable) -> Callable:
@@ -40,7 +47,7 @@ def replace_arguments(owner: Any, name: str, change: Callable[[dict[str, Any]], 
 
 
 def class_in_place_of(real: type, make: Callable[..., Any]) -> type:
-    """A class that makes `make(...)`, of which objects of `real` are instances, too."""
+    """A class that makes `make(...)`, of which objects of `real` are instances, and equal to it."""
 
     class InPlace(type):
         def __call__(cls, *args: Any, **kwargs: Any) -> Any:
@@ -51,6 +58,12 @@ def class_in_place_of(real: type, make: Callable[..., Any]) -> type:
 
         def __subclasscheck__(cls, other: type) -> bool:
             return issubclass(other, real)
+
+        def __eq__(cls, other: object) -> bool:
+            return other is cls or other is real
+
+        def __hash__(cls) -> int:
+            return hash(real)
 
         def __getattr__(cls, name: str) -> Any:
             return getattr(real, name)

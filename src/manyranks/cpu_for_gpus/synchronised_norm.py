@@ -22,8 +22,9 @@ def install_synchronised_norm() -> None:
 def _forward(forward: Callable, layer: SyncBatchNorm, x: torch.Tensor) -> torch.Tensor:
     """Normalise by mean and variance of the rows of all ranks.
 
-    `x` has shape (rows, channels, ...). Sums and squares go over the ranks in one all-reduce, and
-    so do their gradients. The running variance is the unbiased one, as BatchNorm's.
+    `x` has shape (rows, channels, ...). The ranks' sums are added up in one all-reduce, in double
+    precision because variances are differences of them, and so are their gradients. The running
+    variance is the unbiased one, as BatchNorm's.
     """
     uses_batch = layer.training or layer.running_mean is None
     group = layer.process_group
@@ -33,15 +34,17 @@ def _forward(forward: Callable, layer: SyncBatchNorm, x: torch.Tensor) -> torch.
     layer._check_input_dim(x)
     dims = [dim for dim in range(x.dim()) if dim != 1]
     wide = x if x.dtype == torch.float64 else x.float()
-    rows = torch.full((1,), x.numel() / x.size(1), dtype=wide.dtype)
-    sums = torch.cat([rows, wide.sum(dims), wide.square().sum(dims)])
+    rows = torch.full((1,), x.numel() / x.size(1), dtype=torch.float64)
+    own_mean, own_variance = wide.mean(dims).double(), wide.var(dims, correction=0).double()
+    sums = torch.cat([rows, rows * own_mean, rows * (own_variance + own_mean.square())])
     sizes = [1, x.size(1), x.size(1)]
     count, total, squares = SumOverRanks.apply(sums, group).split(sizes)
     mean = total / count
-    variance = squares / count - mean.square()
+    variance = (squares / count - mean.square()).clamp(min=0)
     _note_statistics(layer, mean, variance * count / (count - 1).clamp(min=1))
     shape = [1, -1] + [1] * (x.dim() - 2)
-    y = (wide - mean.view(shape)) * torch.rsqrt(variance.view(shape) + layer.eps)
+    scale = torch.rsqrt(variance + layer.eps).to(wide.dtype)
+    y = (wide - mean.to(wide.dtype).view(shape)) * scale.view(shape)
     if layer.affine:
         y = y * layer.weight.view(shape) + layer.bias.view(shape)
     return y.to(x.dtype)

@@ -9,6 +9,7 @@ from multiprocessing import get_start_method
 from multiprocessing.process import BaseProcess
 from typing import Any
 
+import torch.distributed as dist
 import torch.multiprocessing
 
 from manyranks import cpu_for_gpus
@@ -75,7 +76,10 @@ def run_spawned_ranks_in_place() -> None:
         ranks = int(os.environ["LOCAL_WORLD_SIZE"])
         if nprocs != ranks:
             raise RuntimeError(OTHER_NUMBER.format(asked=nprocs, ranks=ranks, name=name))
+        has_group = dist.is_initialized()
         fn(int(os.environ["LOCAL_RANK"]), *args)
+        if dist.is_initialized() and not has_group:  # it would have ended with its process
+            dist.destroy_process_group()
         return None if join else InPlace()
 
     @functools.wraps(start)

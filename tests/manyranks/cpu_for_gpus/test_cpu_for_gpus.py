@@ -42,6 +42,7 @@ ASKING = [
     "assert sum(torch.cuda.get_device_properties(i).total_memory for i in (0, 1)) > 0",
     "assert torch.cuda.get_device_capability() == (0, 0) and torch.cuda.get_device_name(0)",
     "(torch.cuda.current_device())",
+    "torch.cuda.cudart().cudaProfilerStart()",
     "dist.init_process_group(device_id=torch.device('cuda:0'))",
     "torch.zeros(2, pin_memory=True)",
     "dist.init_process_group('nccl')",
@@ -81,9 +82,10 @@ ASKING = [
     "torch.load(io.BytesIO(file.getvalue()), **how)\nread(map_location='cuda:0')\n"
     "read(map_location={'cpu': f'cuda:{rank}'})\n"
     "read(map_location=lambda storage, place: storage.cuda(rank))",
-    "with torch.autocast('cuda'):\n    assert model(x).dtype == torch.bfloat16\n"
+    "with torch.autocast('cuda'):\n    assert model(x).dtype == torch.float16\n"
     "    with torch.autocast('cuda', enabled=False):\n        assert model(x).dtype == x.dtype",
-    "with torch.cuda.amp.autocast():\n    assert model(x).dtype == torch.bfloat16",
+    "with torch.cuda.amp.autocast(dtype=torch.bfloat16):\n"
+    "    assert model(x).dtype == torch.bfloat16",
     "s, o = torch.amp.GradScaler(), torch.optim.SGD(model.parameters(), 1)\n"
     "s.scale(model(x).sum()).backward()\ns.step(o)\ns.update()\nassert s.get_scale() == 65536",
     "assert torch.cuda.is_available(), 'buy one'",
@@ -101,6 +103,7 @@ ASKING = [
     "from torch.cuda import synchronize as wait\nwait()",
     "from torch.distributed import init_process_group\ninit_process_group('nccl')",
     "def step(y):\n    return y.cuda() + 1\ntorch.compile(step, backend='eager')(x)",
+    "torch.compile(model, backend='aot_eager')(x.cuda()).sum().backward()",
     "torch.compile(model, backend='eager', mode='max-autotune')(x)",
     "device = torch.device('cuda:0')\nassert x.to(device).device == device",
     "net = nn.SyncBatchNorm.convert_sync_batchnorm(nn.BatchNorm1d(2))\n"
