@@ -7,6 +7,7 @@ import pytest
 
 from benchmarks.gpu.measurements import record
 from ddp_workbook.experiments import gpu_tables
+from ddp_workbook.experiments.fully_sharded.ledger import read_ledger
 from ddp_workbook.experiments.gpu_tables import recorded_gpu, recorded_gpu_table
 from ddp_workbook.page import pages
 
@@ -47,6 +48,8 @@ def statements() -> dict[tuple[str, str], list[str]]:
     copies = wide["copies"].query("mebibytes == 256").set_index(["host_memory", "non_blocking"])
     longer, speed = ways["times_as_long"], copies["median_gb_per_s"]
     ms, peak = runs["median_ms"], runs["peak_bytes"]
+    held = read_ledger().query("width == 1024").set_index("strategy")
+    above = held["allocator's peak"] / held["all parts, by formula"] - 1
     return {
         ("02_further_does_it_pay", "gpu-look"): [
             f"{ways['median_ms'][1024, 'plain loop']:.0f} ms",
@@ -90,6 +93,10 @@ def statements() -> dict[tuple[str, str], list[str]]:
             f"{gigabytes(kept['peak_bytes'][1024, 'each block'])},",
             f"{kept['median_ms'][1024, 'each block'] / kept['median_ms'][1024, 'none']:.2f} times",
         ],
+        ("06_further_strategies", "yours"): [
+            f"within {above.drop('checkpointing').abs().max():.0%} of".replace("%", " %"),
+            f"with checkpointing it is {above['checkpointing']:.0%} above".replace("%", " %"),
+        ],
     }
 
 
@@ -99,3 +106,5 @@ def test_pages_state_what_was_recorded():
         notebook = json.loads((pages.FOLDER / pages.place_of(page)).read_text())
         (text,) = ["".join(one["source"]) for one in notebook["cells"] if one["id"] == cell]
         assert [figure for figure in figures if figure not in text] == [], page
+    ledger = read_ledger()
+    assert (ledger["kept, by formula"] == ledger["kept, counted"]).all()

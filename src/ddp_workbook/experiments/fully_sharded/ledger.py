@@ -23,6 +23,7 @@ from ddp_workbook.experiments.fully_sharded.strategies import (
     units_of,
 )
 from ddp_workbook.experiments.gpu_tables import FOLDER, recorded_gpu
+from ddp_workbook.page.display import TextTable, text_table
 from manyranks import figures
 from manyranks.figures.palette import INK, part_look, tint
 from manyranks.launcher.launch import launch
@@ -231,6 +232,12 @@ def read_ledger(folder: Path = FOLDER) -> pd.DataFrame:
             }
         )
     return pd.DataFrame(rows).round(1)
+
+
+def recorded_table() -> TextTable:
+    """The same as a page shows it, below the machine."""
+    ledger = read_ledger()
+    return text_table(ledger.drop(columns="machine"), ledger["machine"].iloc[0])
 
 
 def predicted_parts(
