@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
-from ddp_workbook.experiments.fully_sharded.strategies import FAKE
-from ddp_workbook.experiments.one_gpu import group
+from ddp_workbook.experiments.fully_sharded.strategies import FAKE, group
 from manyranks.planning.decoder import GPT, DecoderShape
 from manyranks.recording.dispatch_mode import Recorder
 from manyranks.recording.memory import MemoryBreakdown, MemoryLedger
@@ -84,7 +83,7 @@ def on_fake_ranks(
     """What rank 0 of `ranks` fake ranks holds in its third step, and (op, bytes, received)."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    with group(FAKE, ranks, torch.device("cpu")):
+    with group(FAKE, ranks):
         model = sharded(Decoder(shape), **ways)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         token = torch.zeros(1, 1, dtype=torch.int64)

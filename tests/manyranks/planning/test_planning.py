@@ -24,8 +24,7 @@ from torch.utils.checkpoint import (
 
 from benchmarks import large_plan
 from ddp_workbook.experiments.fully_sharded import planning as on_page
-from ddp_workbook.experiments.fully_sharded.strategies import FAKE
-from ddp_workbook.experiments.one_gpu import group
+from ddp_workbook.experiments.fully_sharded.strategies import FAKE, group
 from manyranks.errors import WorkbookError
 from manyranks.planning import formulas, hardware, sizes
 from manyranks.planning.activations import Saving, block_bytes, bytes_at_loss, loss_bytes
@@ -50,7 +49,6 @@ H100 = Cluster(
     hardware.find_by_name(hardware.INTRA_NODE_LINKS, "NVLink 4"),
     hardware.find_by_name(hardware.INTER_NODE_LINKS, "InfiniBand NDR"),
 )
-CPU = torch.device("cpu")
 
 
 # Shards
@@ -91,7 +89,7 @@ def test_zero_1_deals_whole_tensors_out_as_torch_does():
     """Also more ranks than tensors: some rank then holds nothing."""
     model = Decoder(SMALL)
     for ranks in (1, 2, 5, 64):
-        with group(FAKE, ranks, CPU):
+        with group(FAKE, ranks):
             optimizer = ZeroRedundancyOptimizer(model.parameters(), torch.optim.AdamW)
             parts = optimizer._partition_parameters()
         ours = [sum(map(prod, part)) for part in zero_1_parts(SMALL.units(), ranks)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,8 +13,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import ddp_workbook
-from ddp_workbook.experiments.fully_sharded.strategies import FAKE
-from ddp_workbook.experiments.one_gpu import FOLDER, group
+from ddp_workbook.experiments.fully_sharded.strategies import FAKE, group
 from manyranks import figures
 from manyranks.figures.palette import INK, part_look
 from manyranks.planning import formulas
@@ -22,6 +22,7 @@ from manyranks.planning.plan import Plan, plan
 from manyranks.planning.settings import PRECISIONS, STRATEGIES
 from manyranks.planning.speed import between_nodes, in_ring
 
+MODELS = Path(__file__).parents[4] / "data" / "models"
 GIB, GB = 2**30, 10**9
 SIZES = ("0.1B", "0.3B", "1B", "3B", "8B", "13B", "30B", "70B", "175B", "405B")
 GPUS = tuple(2**power for power in range(13))  # 1 to 4,096
@@ -117,7 +118,7 @@ def sharded_by_torch(result: Plan) -> int:
     The ranks are fake and the parameters on `meta`, so that any number of both fits into a process.
     """
     settings, nbytes = result.settings, 0
-    with group(FAKE, settings.gpus, torch.device("cpu")):
+    with group(FAKE, settings.gpus):
         mesh = init_device_mesh("cpu", (settings.gpus,))
         for unit in settings.units(result.shape):
             module = nn.Module()
@@ -220,7 +221,7 @@ def six_questions(parameters: Any, gpus: int, **options: Any) -> pd.DataFrame:
 def configs(gpus: int = 64) -> pd.DataFrame:
     """The configs of data/models: their parameters in billions, and GB on each of so many H100s."""
     rows = {}
-    for path in sorted((FOLDER.parent / "models").glob("*.json")):
+    for path in sorted(MODELS.glob("*.json")):
         result = plan(path, gpus)
         rows[path.stem] = {
             "parameters": result.shape.parameters / GB,
