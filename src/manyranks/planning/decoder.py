@@ -7,7 +7,7 @@ from functools import cached_property
 from math import prod
 from typing import Any
 
-from manyranks.planning.shards import Shape, Unit, Units, numel, of_each
+from manyranks.planning.shards import Result, Shape, Unit, Units, numel, of_each
 from manyranks.planning.sizes import format_count
 
 SMALLEST, LARGEST = 10**8, 2 * 10**12  # parameters
@@ -160,12 +160,12 @@ class DecoderShape:
         """All blocks; equal ones are one object."""
         return self.each_block(self.block)
 
-    def each_block(self, shapes: Callable[[int], list[Shape]]) -> list[Unit]:
-        """What `shapes` says of each block; those of equal blocks are one object."""
+    def each_block(self, function: Callable[[int], Result]) -> list[Result]:
+        """What a function says of each block; of equal blocks it is one object."""
         dense = self.experts.dense if self.experts else frozenset()
         kinds = {number in dense: number for number in range(self.layers)}
-        units = {kind: shapes(number) for kind, number in kinds.items()}
-        return [units[number in dense] for number in range(self.layers)]
+        results = {kind: function(number) for kind, number in kinds.items()}
+        return [results[number in dense] for number in range(self.layers)]
 
     def units(self, split_root: bool = False, expert_ranks: int = 1) -> Units:
         """The shapes as `fully_shard` on each block and on the root groups them.
@@ -193,7 +193,12 @@ class DecoderShape:
     @cached_property
     def active(self) -> int:
         """The parameters that one token meets: with experts, fewer than all."""
-        return self.parameters - sum(map(self.idle, range(self.layers)))
+        return self.parameters - sum(self.each_block(self.idle))
+
+    @cached_property
+    def active_of_blocks(self) -> list[int]:
+        """The parameters of each block that one token meets."""
+        return self.each_block(lambda number: numel([self.blocks[number]]) - self.idle(number))
 
     def idle(self, number: int) -> int:
         """The parameters of a block that one token does not meet: those of the other experts."""
@@ -246,7 +251,14 @@ PUBLISHED_MODELS = (
         "Mixtral 8x7B", 32, 4096, 32, 8, 14336, 32000, experts=Experts(8, active=2, hidden=14336)
     ),
     DecoderShape(
-        "DeepSeek-V3", 61, 7168, 128, 128, 18432, 129280, head_dim=128,
+        "DeepSeek-V3",
+        61,
+        7168,
+        128,
+        128,
+        18432,
+        129280,
+        head_dim=128,
         experts=Experts(256, active=8, hidden=2048, shared=2048, dense=frozenset(range(3))),
         latent=Latent(query=1536, key_value=512, rotary=64, value=128),
     ),

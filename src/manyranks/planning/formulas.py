@@ -230,6 +230,22 @@ def left_by_forward(elements: int, ranks: int, policy: Policy) -> int:
     return elements * policy.compute // (number or 1) if number < ranks else 0
 
 
+def stage_pieces(units: Units, ranks: int, policy: Policy) -> dict[str, int]:
+    """The full-size pieces of a pipeline rank's blocks, which stay gathered for all micro-batches.
+
+    From torch 2.13's `PipelineStage.backward_maybe_with_nosync`: gradients are reduced once, after
+    the last micro-batch. Until then FSDP2 adds them up at full size, in `reduce_dtype`; those of
+    the block that has just been computed exist once more.
+    """
+    padded = sum(of_each(units, lambda unit: ranks * shard_of(unit, ranks)))
+    exact = of_each(units, lambda unit: numel([unit]))
+    return {
+        "the stages, gathered": padded * policy.compute,
+        "the stages, gradients added up": sum(exact) * policy.reduce,
+        "a block, new gradients": max(exact) * policy.compute,
+    }
+
+
 def unsharded_at_loss(units: Units, ranks: int, policy: Policy) -> int:
     """Full-size bytes between forward and backward, when activations are largest."""
     root, *others = of_each(units, lambda unit: ranks * shard_of(unit, ranks))
