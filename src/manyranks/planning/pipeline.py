@@ -8,7 +8,10 @@ twice as long, because it begins with another forward. Each rank works v m (F + 
 Tests compare these formulas with the schedules that torch.distributed.pipelining makes.
 """
 
+from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cache
+from itertools import pairwise
 
 from manyranks.planning.sizes import PlanRefused
 
@@ -74,6 +77,18 @@ class Pipeline:
         }
         return min(most[self.schedule], self.stages * self.micro_batches)
 
+    def different_ranks(self, layers: int, dense: Collection[int] = ()) -> list[int]:
+        """The first of all ranks with equal blocks: of these, it keeps most in flight.
+
+        The `dense` blocks differ from the others.
+        """
+        first: dict[tuple, int] = {}
+        for rank in range(self.ranks):
+            blocks = [number for stage in self.blocks(layers, rank) for number in stage]
+            ends = rank == 0, rank == self.ranks - 1
+            first.setdefault((ends, len(blocks), len(set(blocks) & set(dense))), rank)
+        return list(first.values())
+
     def blocks(self, layers: int, rank: int) -> list[range]:
         """The blocks of each stage of a rank.
 
@@ -81,15 +96,15 @@ class Pipeline:
         the first stages get what is left over (generate_llm_fqn_per_model_part in
         torchtitan/distributed/pipeline_parallel.py, 2025).
         """
-        each, more = divmod(layers + 2, self.total_stages)
+        return list(blocks_of_stages(layers, self.total_stages)[rank :: self.ranks])
 
-        def first(stage: int) -> int:
-            return min(layers, max(0, stage * each + min(stage, more) - 1))
 
-        return [
-            range(first(stage), first(stage + 1) if stage + 1 < self.total_stages else layers)
-            for stage in range(rank, self.total_stages, self.ranks)
-        ]
+@cache
+def blocks_of_stages(layers: int, stages: int) -> tuple[range, ...]:
+    """The blocks of each stage, see `Pipeline.blocks`."""
+    each, more = divmod(layers + 2, stages)
+    starts = [max(0, stage * each + min(stage, more) - 1) for stage in range(stages)]
+    return tuple(range(*ends) for ends in pairwise([*starts, layers]))
 
 
 def check_pipeline(pipeline: Pipeline, layers: int, model: str) -> None:

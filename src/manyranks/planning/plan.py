@@ -1,6 +1,6 @@
 """`plan`: whether a model fits on these GPUs, what a step sends, and what bounds a step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
@@ -53,12 +53,14 @@ from manyranks.planning.sizes import (
 )
 from manyranks.planning.speed import Cluster, call_seconds, flops
 from manyranks.planning.stages import (
-    ExposedCalls,
-    add_states,
+    blocks_of_rank,
+    different_ranks,
     estimate_rank,
     exposed_calls,
+    operations_of_rank,
     sharded_messages,
     sharded_parts_of_model,
+    states_of,
 )
 
 NOTHING_FITS = (
@@ -90,8 +92,6 @@ class Plan:
     context_seconds, expert_seconds, bubble_seconds
         Like `tensor_seconds`, for the calls of context and expert parallelism; and the time in
         which a rank of a pipeline has nothing to compute.
-    would_fit
-        Changes that make it fit, in words; empty if it fits as it is.
     """
 
     shape: DecoderShape
@@ -104,7 +104,6 @@ class Plan:
     network_seconds: float
     tensor_seconds: float = 0.0
     host_seconds: float = 0.0
-    would_fit: tuple[str, ...] = ()
     context_seconds: float = 0.0
     expert_seconds: float = 0.0
     bubble_seconds: float = 0.0
@@ -114,6 +113,11 @@ class Plan:
     def fits(self) -> bool:
         """Whether the bytes on a GPU are no more than its memory."""
         return self.ledger.device <= self.settings.memory
+
+    @cached_property
+    def would_fit(self) -> tuple[str, ...]:
+        """Changes that make it fit, in words; empty if it fits as it is."""
+        return () if self.fits else ways_to_fit(self.shape, self.settings)
 
     @property
     def times(self) -> float:
@@ -375,12 +379,11 @@ def plan(
         **split,
     )
     check(settings)
-    result = estimate(shape, settings)
-    return result if result.fits else replace(result, would_fit=ways_to_fit(shape, settings))
+    return estimate(shape, settings)
 
 
 def estimate(shape: DecoderShape, settings: Settings) -> Plan:
-    """The plan, without asking what else would fit."""
+    """The plan for settings that have been checked."""
     if settings.pipeline > 1:
         return estimate_pipeline(shape, settings)
     units, tokens, saving = settings.units(shape), settings.tokens, settings.saving
@@ -400,7 +403,6 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
     if moment == "the loss":
         pieces = {("gathered", 0): at_loss} if at_loss else {}
     exposed = exposed_calls(shape, settings, range(shape.layers))
-    operations = flops(shape, tokens, settings.sequence, checkpoint=settings.checkpoint is True)
     return Plan(
         shape,
         settings,
@@ -408,51 +410,63 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
         moment,
         name_pieces(pieces, len(units) if settings.split_root and not shape.tied else 0),
         (*messages, *chain(*exposed.values())),
-        operation_seconds(operations, settings),
-        total_call_seconds(messages, settings),
+        network_seconds=total_call_seconds(messages, settings),
         host_seconds=offload_bytes(moments[moment], settings)
         / (LINK_SHARE * find_by_name(INTRA_NODE_LINKS, settings.gpu.host).bytes_per_second),
-        **exposed_seconds(exposed, settings),
+        **busy_seconds(shape, settings),
     )
 
 
 def estimate_pipeline(shape: DecoderShape, settings: Settings) -> Plan:
     """The plan of a pipeline: bytes of its fullest rank, seconds of its slowest."""
-    ranks = [estimate_rank(shape, settings, rank) for rank in range(settings.pipeline)]
-    fullest = max(range(len(ranks)), key=lambda rank: ranks[rank].ledger.device)
-    times = [
-        {"compute_seconds": operation_seconds(rank.operations, settings)}
-        | exposed_seconds(rank.exposed, settings)
-        for rank in ranks
-    ]
-    slowest = max(times, key=lambda seconds: sum(seconds.values()))
-    bubble = settings.stages.bubble(recompute=settings.checkpoint is True)
+    different = different_ranks(shape, settings)
+    ranks = {rank: estimate_rank(shape, settings, rank) for rank in different}
+    fullest = max(ranks, key=lambda rank: ranks[rank].ledger.device)
     here = ranks[fullest]
+    exposed = exposed_calls(shape, settings, blocks_of_rank(shape, settings, fullest))
     return Plan(
         shape,
         settings,
         here.ledger,
         here.moment,
         here.whole,
-        (*here.messages, *chain(*here.exposed.values())),
-        network_seconds=max(total_call_seconds(rank.messages, settings) for rank in ranks),
-        bubble_seconds=sum(slowest.values()) * bubble / (1 - bubble),
+        (*here.messages, *chain(*exposed.values())),
+        network_seconds=max(total_call_seconds(r.messages, settings) for r in ranks.values()),
         rank=fullest,
-        **slowest,
+        **busy_seconds(shape, settings),
     )
 
 
-def operation_seconds(operations: float, settings: Settings) -> float:
-    """Seconds of the arithmetic of a step, `operations` in each micro-batch."""
+def busy_seconds(shape: DecoderShape, settings: Settings) -> dict[str, Any]:
+    """Seconds of what nothing hides, as arguments of Plan: arithmetic, calls that hold it up, and
+    the bubble. With a pipeline, those of its slowest rank."""
+    tokens, recompute = settings.tokens, settings.checkpoint is True
+    if settings.pipeline == 1:
+        operations = flops(shape, tokens, settings.sequence, checkpoint=recompute)
+        return rank_seconds(shape, settings, operations, range(shape.layers))
+    of_ranks = [
+        rank_seconds(
+            shape,
+            settings,
+            operations_of_rank(shape, settings, rank),
+            blocks_of_rank(shape, settings, rank),
+        )
+        for rank in different_ranks(shape, settings)
+    ]
+    slowest = max(of_ranks, key=lambda seconds: sum(seconds.values()))
+    bubble = settings.stages.bubble(recompute=recompute)
+    return slowest | {"bubble_seconds": sum(slowest.values()) * bubble / (1 - bubble)}
+
+
+def rank_seconds(
+    shape: DecoderShape, settings: Settings, operations: float, blocks: Sequence[int]
+) -> dict[str, Any]:
+    """Seconds of `operations` in each micro-batch, and of the calls in these blocks."""
     speed = COMPUTE_SHARE * peak(settings) * settings.tensor
-    return settings.accumulate * operations / speed
-
-
-def exposed_seconds(exposed: ExposedCalls, settings: Settings) -> dict[str, Any]:
-    """Seconds of the calls that nothing hides, as arguments of Plan."""
-    return {
-        f"{name}_seconds": total_call_seconds(calls, settings) for name, calls in exposed.items()
-    }
+    seconds = {"compute_seconds": settings.accumulate * operations / speed}
+    for name, calls in exposed_calls(shape, settings, blocks).items():
+        seconds[f"{name}_seconds"] = total_call_seconds(calls, settings)
+    return seconds
 
 
 def peak(settings: Settings) -> float:
@@ -479,16 +493,10 @@ def estimate_sharded(
     """Ledger and calls of `fully_shard`, its full-size pieces at most, and bytes at the loss."""
     policy, shards = settings.policy(shape), settings.shards
     parts = sharded_parts_of_model(shape, settings)
-    ledger = add_states(
-        [
-            formulas.fully_sharded(of_part, ranks, offload=settings.offload, policy=policy)
-            for of_part, ranks, _ in parts
-        ]
-    )
     messages = sharded_messages(parts, policy, settings)
     messages = [call._replace(times=settings.accumulate) for call in messages]
     pieces = formulas.unsharded(units, shards, policy)
-    ledger = replace(ledger, unsharded=sum(pieces.values()))
+    ledger = replace(states_of(parts, policy, settings.offload), unsharded=sum(pieces.values()))
     return ledger, messages, pieces, formulas.unsharded_at_loss(units, shards, policy)
 
 

@@ -33,14 +33,11 @@ class RankEstimate:
     moment: str
     whole: dict[str, int]
     messages: list[Message]
-    exposed: ExposedCalls
-    operations: float  # of one micro-batch, on all ranks that compute it together
 
 
 def estimate_rank(shape: DecoderShape, settings: Settings, rank: int) -> RankEstimate:
     """One rank of the pipeline: its blocks, and the embedding or the output layer at the ends."""
-    pipeline = settings.stages
-    blocks = [number for stage in pipeline.blocks(shape.layers, rank) for number in stage]
+    pipeline, blocks = settings.stages, blocks_of_rank(shape, settings, rank)
     first, last = rank == 0, rank == pipeline.ranks - 1
     root = [*(shape.embedding if first else []), *(shape.output if last else [])]
     policy = Policy(False, formulas.FLOAT, settings.dtype, settings.reduce_dtype)
@@ -49,8 +46,7 @@ def estimate_rank(shape: DecoderShape, settings: Settings, rank: int) -> RankEst
     for units, ranks, _ in parts:
         for name, size in formulas.stage_pieces(units, ranks, policy).items():
             whole[name] = whole.get(name, 0) + size
-    states = add_states([formulas.fully_sharded(u, n, policy=policy) for u, n, _ in parts])
-    ledger = replace(states, unsharded=sum(whole.values()))
+    ledger = replace(states_of(parts, policy), unsharded=sum(whole.values()))
     sizes = activations_of_rank(shape, settings, len(blocks), rank)
     moment = max(sizes, key=sizes.__getitem__)
     messages = sharded_messages(parts, policy, settings)
@@ -62,15 +58,29 @@ def estimate_rank(shape: DecoderShape, settings: Settings, rank: int) -> RankEst
         moment,
         whole,
         [*messages, *pipeline_messages(size, pipeline, rank, stride)],
-        exposed_calls(shape, settings, blocks),
-        flops_of_blocks(
-            shape,
-            blocks,
-            settings.tokens,
-            settings.sequence,
-            output=last,
-            checkpoint=settings.checkpoint is True,
-        ),
+    )
+
+
+def blocks_of_rank(shape: DecoderShape, settings: Settings, rank: int) -> list[int]:
+    """The blocks of all stages of a rank."""
+    return [number for stage in settings.stages.blocks(shape.layers, rank) for number in stage]
+
+
+def different_ranks(shape: DecoderShape, settings: Settings) -> list[int]:
+    """The ranks of the pipeline that differ from all before them, see `pipeline.Pipeline`."""
+    dense = shape.experts.dense if shape.experts else ()
+    return settings.stages.different_ranks(shape.layers, dense)
+
+
+def operations_of_rank(shape: DecoderShape, settings: Settings, rank: int) -> float:
+    """Operations of one micro-batch, on all GPUs that compute it together."""
+    return flops_of_blocks(
+        shape,
+        blocks_of_rank(shape, settings, rank),
+        settings.tokens,
+        settings.sequence,
+        output=rank == settings.pipeline - 1,
+        checkpoint=settings.checkpoint is True,
     )
 
 
@@ -122,15 +132,17 @@ def sharded_parts_of_model(shape: DecoderShape, settings: Settings) -> list[Part
     ]
 
 
-def add_states(ledgers: Sequence[MemoryEstimate]) -> MemoryEstimate:
-    """Parameters, gradients and optimizer state of all of these."""
+def states_of(parts: Sequence[Part], policy: Policy, offload: bool = False) -> MemoryEstimate:
+    """Parameters, gradients and optimizer state of all parts."""
+    ledgers = [
+        formulas.sharded_states(units, ranks, policy=policy, offload=offload)
+        for units, ranks, _ in parts
+    ]
     parameters, gradients, optimizer = (
         sum(getattr(ledger, part) for ledger in ledgers)
         for part in ("parameters", "gradients", "optimizer")
     )
-    return replace(
-        ledgers[0], parameters=parameters, gradients=gradients, optimizer=optimizer, unsharded=0
-    )
+    return MemoryEstimate(parameters, gradients, optimizer, offloaded=offload)
 
 
 def sharded_messages(parts: Sequence[Part], policy: Policy, settings: Settings) -> list[Message]:
