@@ -145,7 +145,10 @@ def best_splits(
     """
     unknown = {"micro_batches", "data", "strategy", "shards"} & set(options)
     if unknown:
-        raise PlanRefused(f"{', '.join(sorted(unknown))}: best_splits finds this out by itself.")
+        raise PlanRefused(
+            f"{', '.join(sorted(unknown))}: not for best_splits. It plans fully_shard, and finds "
+            "the groups of data GPUs and the micro-batches from global_batch."
+        )
     fixed = {name: options.pop(name) for name in TRIED if name in options}
     most = whole_number(most, "most", most=100)
     base = plan(parameters, gpus, memory, **options)
@@ -233,7 +236,9 @@ def all_splits(
                 tensor=tensor,
                 batch=batch,
                 shards=groups,
-                reshard_after_forward=split["pipeline"] == 1,
+                reshard_after_forward=settings.reshard_after_forward
+                if split["pipeline"] == 1
+                else False,
                 accumulate=count_micro_batches(global_batch, batch, groups // split["context"]),
                 **split,
             )
