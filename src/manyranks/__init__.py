@@ -35,7 +35,6 @@ if TYPE_CHECKING:  # imported when first used: a rank must not pay for pandas
     from manyranks.network.links import Network
     from manyranks.planning.plan import plan
     from manyranks.planning.search import best_splits
-    from manyranks.planning.walls import walls
     from manyranks.recording.collectives import record_collectives, run_and_record
     from manyranks.recording.memory import MemoryLedger
     from manyranks.recording.timeline import Timeline, timeline, timeline_of_files

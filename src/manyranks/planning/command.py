@@ -1,7 +1,5 @@
 """`plan`: what a model needs on each GPU."""
 
-from typing import Any
-
 import typer
 
 app = typer.Typer()
@@ -17,7 +15,7 @@ def plan(
     gpus: int = typer.Option(64, help="How many GPUs."),
     memory: str = typer.Option("", help='Of each GPU: "80GB" or "80GiB"; default: of --gpu.'),
     best: bool = typer.Option(
-        False, help="Try all splits of the GPUs: the degrees, schedules, ... that are not given."
+        False, help="Try all splits of the GPUs: all degrees and schedules that are not given."
     ),
     strategy: str = typer.Option("fully_shard", help="fully_shard, HSDP, DDP or ZeRO-1."),
     precision: str = typer.Option(
@@ -66,39 +64,18 @@ def plan(
     from manyranks.planning.search import best_splits
     from manyranks.planning.sizes import PlanRefused
 
-    options: dict[str, Any] = {
-        "strategy": strategy,
-        "precision": precision,
-        "batch": batch,
-        "global_batch": global_batch or None,
-        "sequence": sequence,
-        "checkpoint": checkpoint,
-        "offload": offload,
-        "split_root": split_root,
-        "tensor": tensor,
-        "pipeline": pipeline,
-        "schedule": schedule,
-        "stages_per_rank": stages_per_rank or None,
-        "micro_batches": micro_batches or None,
-        "context": context,
-        "expert": expert,
-        "gpu": gpu,
-        "link": link,
-        "inside": inside or None,
-        "gpus_per_node": gpus_per_node,
+    # The defaults above are those of `make_plan`; `best_splits` tries what is not given.
+    given = {
+        name: value
+        for name, value in context_of_command.params.items()
+        if (source := context_of_command.get_parameter_source(name)) and source.name == TYPED
     }
+    options = {name: value for name, value in given.items() if name not in ("best", "field")}
     try:
         options["fields"] = dict(map(field_value, field))
-        if best:
-            sources = {name: context_of_command.get_parameter_source(name) for name in options}
-            given = {name: options[name] for name, by in sources.items() if by and by.name == TYPED}
-            splits = best_splits(
-                parameters, gpus, memory or None, **given | {"fields": options["fields"]}
-            )
-            typer.echo(splits)
-            raise typer.Exit(0 if splits.plans else 1)
-        result = make_plan(parameters, gpus, memory or None, **options)
+        splits = best_splits(**options) if best else None
+        result = None if best else make_plan(**options)
     except PlanRefused as refused:
         raise typer.BadParameter(str(refused)) from None
-    typer.echo(result)
-    raise typer.Exit(0 if result.fits else 1)
+    typer.echo(splits or result)
+    raise typer.Exit(0 if (splits and splits.plans) or (result and result.fits) else 1)

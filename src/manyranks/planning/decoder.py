@@ -176,9 +176,14 @@ class DecoderShape:
         blocks = self.blocks
         if expert_ranks != 1:
             blocks = self.each_block(lambda number: self.block(number, expert_ranks))
+        before, after = self.ends(split_root)
+        return [*before, *blocks, *after]
+
+    def ends(self, split_root: bool) -> tuple[Units, Units]:
+        """The units before the blocks, of which the first is the root, and those after them."""
         if split_root and not self.tied:
-            return [[], self.embedding, *blocks, self.output]
-        return [[*self.embedding, *self.output], *blocks]
+            return [[], self.embedding], [self.output]
+        return [[*self.embedding, *self.output]], []
 
     @property
     def first(self) -> int:

@@ -10,8 +10,8 @@ from typing import Any
 import pandas as pd
 
 from manyranks.planning import formulas
+from manyranks.planning.activations import block_bytes, bytes_in_backward
 from manyranks.planning.activations import bytes_at_loss as saved_at_the_loss
-from manyranks.planning.activations import bytes_in_backward
 from manyranks.planning.decoder import DecoderShape
 from manyranks.planning.formulas import PARTS, MemoryEstimate, Pieces, Policy
 from manyranks.planning.hardware import (
@@ -59,7 +59,7 @@ from manyranks.planning.stages import (
     exposed_calls,
     operations_of_rank,
     sharded_messages,
-    sharded_parts_of_model,
+    sharded_parts,
     states_of,
 )
 
@@ -165,6 +165,12 @@ class Plan:
     def in_flight(self) -> int:
         """Of how many micro-batches `rank` keeps activations at most; each of its stages counts."""
         return self.settings.stages.in_flight(self.rank)
+
+    @property
+    def block_activations(self) -> int:
+        """Bytes that one block saves for a micro-batch; there even if all are computed again."""
+        saving = replace(self.settings.saving, checkpoint=False)
+        return block_bytes(self.shape, self.settings.tokens, saving)
 
     @property
     def tokens_per_second(self) -> float:
@@ -492,7 +498,8 @@ def estimate_sharded(
 ) -> tuple[MemoryEstimate, list[Message], Pieces, int]:
     """Ledger and calls of `fully_shard`, its full-size pieces at most, and bytes at the loss."""
     policy, shards = settings.policy(shape), settings.shards
-    parts = sharded_parts_of_model(shape, settings)
+    before, after = shape.ends(settings.split_root)
+    parts = sharded_parts(shape, settings, before, range(shape.layers), after)
     messages = sharded_messages(parts, policy, settings)
     messages = [call._replace(times=settings.accumulate) for call in messages]
     pieces = formulas.unsharded(units, shards, policy)

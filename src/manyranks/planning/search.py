@@ -1,13 +1,9 @@
 """`best_splits`: all ways to split N GPUs over the degrees of a plan, and the fastest that fit."""
 
-import heapq
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from functools import cached_property
-from itertools import count, product
+from itertools import product
 from typing import Any
-
-import pandas as pd
 
 from manyranks.planning.activations import bytes_in_backward
 from manyranks.planning.decoder import DecoderShape
@@ -30,7 +26,6 @@ from manyranks.planning.sizes import (
     one_of,
     whole_number,
 )
-from manyranks.planning.stages import activations_of_rank, blocks_of_rank, different_ranks
 
 MIN_TOKENS = 1024  # of a sequence on each GPU; context degrees that leave fewer are not tried
 STATES = 16  # bytes for each parameter: fp32 parameters, gradients, and AdamW's two
@@ -42,73 +37,36 @@ STAGES_PER_RANK = (1, 2, 4, 8)
 
 @dataclass(frozen=True)
 class Splits:
-    """The result of `best_splits`: `print` it for a page in words.
+    """The result of `best_splits`; `print` it for a page in words.
 
     plans
         The fastest plan of each split, the best first; empty if no split fits.
     tried
-        How many splits there are of these GPUs, whether they fit or not.
-    closest
-        If no split fits, the plan of a split that needs least.
+        How many splits of these GPUs there are, whether they fit or not.
     """
 
     plans: tuple[Plan, ...]
     tried: int
-    closest: Plan | None = None
-
-    @property
-    def best(self) -> Plan:
-        """The fastest plan. Raises PlanRefused if no split fits."""
-        if not self.plans:
-            raise PlanRefused(self.nothing_fits)
-        return self.plans[0]
 
     @property
     def reasons(self) -> tuple[str, ...]:
         """Why each plan loses to the best one; "" for the best."""
         return tuple(reason(one, self.plans[0]) if n else "" for n, one in enumerate(self.plans))
 
-    @property
-    def nothing_fits(self) -> str:
-        """What is said if no split fits."""
-        closest = self.closest
-        needs = f" The closest needs {closest.times:.1f} x {memory_of(closest)}." if closest else ""
-        return (
-            f"None of the {self.tried} splits fits.{needs} Take more GPUs, shorter sequences, or "
-            "degrees and a global_batch that allow more splits."
-        )
-
-    @cached_property
-    def table(self) -> pd.DataFrame:
-        """A row for each plan: degrees, how it trains, bubble, GB, seconds, tokens/s, MFU, why."""
-        rows = [
-            {
-                **degrees(one.settings),
-                "schedule": schedule(one.settings),
-                "micro-batches": f"{one.settings.accumulate} x {one.settings.batch}",
-                "checkpoint": KEEPS[one.settings.checkpoint],
-                "bubble": f"{one.bubble:.0%}",
-                "GB": round(one.ledger.device / 1e9, 1),
-                "step, s": round(one.seconds, 2),
-                "tokens/s": round(one.tokens_per_second),
-                "MFU": f"{one.mfu:.0%}",
-                "why": why or "the best",
-            }
-            for one, why in zip(self.plans, self.reasons, strict=True)
-        ]
-        return pd.DataFrame(rows, index=range(1, len(rows) + 1))
-
     def __str__(self) -> str:
         if not self.plans:
-            return self.nothing_fits
-        shape, settings = self.best.shape, self.best.settings
-        cluster, size = settings.cluster, settings.batch * settings.accumulate * settings.data
-        nodes = f" and {cluster.between.name} between nodes"
+            return (
+                f"None of the {self.tried} splits fits. Take more GPUs, shorter sequences, or a "
+                "global_batch that allows more splits."
+            )
+        best = self.plans[0]
+        settings, cluster = best.settings, best.settings.cluster
+        nodes = f", {cluster.between.name} between nodes"
         lines = [
-            f"{shape.name} on {settings.gpus:,} GPUs ({settings.gpu.name}, {memory_of(self.best)}) "
-            f"with {cluster.inside.name} in a node"
-            f"{nodes if settings.gpus > cluster.gpus_per_node else ''}; a step of {size:,} x "
-            f"{settings.sequence:,} tokens; the best of {self.tried} splits:",
+            f"{best.shape.name}: the best of {self.tried} splits of {settings.gpus:,} GPUs "
+            f"({settings.gpu.name}, {format_gb(settings.memory)}), {cluster.inside.name} in a node"
+            f"{nodes if settings.gpus > cluster.gpus_per_node else ''}; a step of "
+            f"{settings.global_batch:,} x {settings.sequence:,} tokens",
         ]
         for number, (one, why) in enumerate(zip(self.plans, self.reasons, strict=True), 1):
             lines += [
@@ -135,7 +93,8 @@ def best_splits(
     parameters, gpus, memory, options
         As in `plan`. What is given stays fixed, for example `checkpoint="full"` or `tensor=8`.
         Tried are all values of what is not: tensor, pipeline, context and expert degrees; for each
-        schedule, stages a rank, activation checkpointing and the size of a micro-batch.
+        schedule, stages a rank, the size of a micro-batch, and as little activation checkpointing
+        as fits.
     global_batch
         Sequences in a step, the same for all splits; by default one for each GPU.
 
@@ -150,55 +109,52 @@ def best_splits(
             "the groups of data GPUs and the micro-batches from global_batch."
         )
     fixed = {name: options.pop(name) for name in TRIED if name in options}
-    most = whole_number(most, "most", most=100)
-    base = plan(parameters, gpus, memory, **options)
-    shape, settings = base.shape, base.settings
     if "checkpoint" in fixed:
         name = one_of(str(fixed["checkpoint"]), "checkpoint", list(CHECKPOINTS))
         fixed["checkpoint"] = CHECKPOINTS[name]
     if "schedule" in fixed:
         fixed["schedule"] = one_of(fixed["schedule"], "schedule", list(SCHEDULES))
-    size = settings.gpus if global_batch is None else global_batch
-    every = all_splits(shape, settings, whole_number(size, "global_batch", most=10**9), fixed)
-    return fastest(shape, every, most, fixed)
+    base = plan(parameters, gpus, memory, **options)
+    shape, size = base.shape, base.settings.gpus if global_batch is None else global_batch
+    size = whole_number(size, "global_batch", most=10**9)
+    splits = all_splits(shape, base.settings, size, fixed)
+    plans = fastest(shape, splits, whole_number(most, "most", most=100), fixed)
+    return Splits(tuple(plans), len(splits))
 
 
 def fastest(
-    shape: DecoderShape, every: list[Settings], most: int, fixed: Mapping[str, Any]
-) -> Splits:
+    shape: DecoderShape, splits: list[Settings], most: int, fixed: Mapping[str, Any]
+) -> list[Plan]:
     """The fastest plan of each split, until no other can be among the first `most`.
 
-    Splits and their variants wait in a heap, ordered by the seconds that they need at least. Only
-    those at its top are planned in full.
+    Splits are planned in the order of the seconds that they need at least: without a bubble, and
+    without what `fully_shard` sends.
     """
-    order, heap = count(), list[tuple[float, int, Settings, bool]]()
-    for split in every:
+    bounds = []
+    for split in splits:
         seconds = busy_seconds(shape, replace(split, checkpoint=False))
-        bound = sum(seconds.values()) - seconds.get("bubble_seconds", 0.0)
-        heapq.heappush(heap, (bound, next(order), split, True))
-    found: dict[tuple, Plan] = {}
-    closest: tuple[float, Settings] | None = None
-    while heap:
-        bound, _, settings, is_split = heapq.heappop(heap)
-        ahead = sorted(one.seconds for one in found.values())[:most]
-        if len(ahead) == most and ahead[-1] <= bound:
+        bounds.append(sum(seconds.values()) - seconds.get("bubble_seconds", 0.0))
+    plans: list[Plan] = []
+    for bound, split in sorted(zip(bounds, splits, strict=True), key=lambda pair: pair[0]):
+        if len(plans) == most and plans[-1].seconds <= bound:
             break
-        if is_split:
-            for variant in variants(shape, settings, fixed):
-                least = sum(busy_seconds(shape, variant).values())
-                heapq.heappush(heap, (least, next(order), variant, False))
-            continue
-        needs = least_bytes(shape, settings)
-        if closest is None or needs < closest[0]:
-            closest = needs, settings
-        if needs > settings.memory:
-            continue
-        result, key = estimate(shape, settings), tuple(degrees(settings).values())
-        if result.fits and (key not in found or result.seconds < found[key].seconds):
-            found[key] = result
-    plans = sorted(found.values(), key=lambda one: (one.seconds, one.ledger.device))[:most]
-    nearest = estimate(shape, closest[1]) if closest and not plans else None
-    return Splits(tuple(plans), len(every), nearest)
+        if found := fastest_of_split(shape, split, fixed):
+            plans = sorted([*plans, found], key=lambda one: (one.seconds, one.ledger.device))[:most]
+    return plans
+
+
+def fastest_of_split(shape: DecoderShape, split: Settings, fixed: Mapping[str, Any]) -> Plan | None:
+    """The fastest plan of a split that fits; None if there is none."""
+    variants = [(sum(busy_seconds(shape, one).values()), one) for one in ways(shape, split, fixed)]
+    best: Plan | None = None
+    for bound, settings in sorted(variants, key=lambda pair: pair[0]):
+        if best and best.seconds <= bound:
+            break
+        if least_bytes(shape, settings) <= settings.memory:
+            result = estimate(shape, settings)
+            if result.fits and (best is None or result.seconds < best.seconds):
+                best = result
+    return best
 
 
 def all_splits(
@@ -208,47 +164,38 @@ def all_splits(
 
     Raises PlanRefused, as for the first one, if none is accepted.
     """
-    gpus, sequence, node = settings.gpus, settings.sequence, settings.cluster.gpus_per_node
+    gpus, node = settings.gpus, settings.cluster.gpus_per_node
     number = shape.experts.number if shape.experts else 1
-    longest = max(1, sequence // MIN_TOKENS)
     known = {
         "tensor": divisors(gpus, node),
         "pipeline": divisors(gpus, shape.layers + 2),
-        "context": divisors(gpus, longest),
+        "context": divisors(gpus, max(1, settings.sequence // MIN_TOKENS)),
         "expert": divisors(number, number),
     }
-    tensors, pipelines, contexts, experts = (
-        [fixed[name]] if name in fixed else known[name] for name in DEGREES
-    )
     batch = whole_number(fixed.get("batch", 1), "batch")
-    grid = ((t, p, c, e) for t in tensors for p in pipelines for c in contexts for e in experts)
-    every, first_refusal = list[Settings](), None
-    for tensor, pipeline, context, expert in grid:
+    splits, first_refusal = list[Settings](), None
+    for values in product(*([fixed[name]] if name in fixed else known[name] for name in DEGREES)):
+        degrees = dict(zip(DEGREES, values, strict=True))
         try:
-            tensor = tensor_of(shape, tensor, gpus, node)
-            split = split_of(
-                shape, gpus, tensor, sequence,
-                pipeline=pipeline, context=context, expert=expert, data=None,
-            )  # fmt: skip
+            tensor = tensor_of(shape, degrees.pop("tensor"), gpus, node)
+            split = split_of(shape, gpus, tensor, settings.sequence, data=None, **degrees)
             groups = gpus // tensor // split["pipeline"]
             candidate = replace(
                 settings,
                 tensor=tensor,
                 batch=batch,
                 shards=groups,
-                reshard_after_forward=settings.reshard_after_forward
-                if split["pipeline"] == 1
-                else False,
+                reshard_after_forward=settings.reshard_after_forward and split["pipeline"] == 1,
                 accumulate=count_micro_batches(global_batch, batch, groups // split["context"]),
                 **split,
             )
             check(candidate)
-            every.append(candidate)
+            splits.append(candidate)
         except PlanRefused as refusal:
             first_refusal = first_refusal or refusal
-    if first_refusal and not every:
+    if first_refusal and not splits:
         raise first_refusal
-    return every
+    return splits
 
 
 def divisors(number: int, most: int) -> list[int]:
@@ -256,7 +203,7 @@ def divisors(number: int, most: int) -> list[int]:
     return [part for part in range(1, min(number, most) + 1) if number % part == 0]
 
 
-def variants(shape: DecoderShape, split: Settings, fixed: Mapping[str, Any]) -> Iterator[Settings]:
+def ways(shape: DecoderShape, split: Settings, fixed: Mapping[str, Any]) -> Iterator[Settings]:
     """The ways to train with a split: schedules, checkpointing, sizes of a micro-batch.
 
     In a pipeline a micro-batch is one sequence, since more of them make a smaller bubble. GPipe is
@@ -273,109 +220,70 @@ def variants(shape: DecoderShape, split: Settings, fixed: Mapping[str, Any]) -> 
     elif "batch" not in fixed:
         sizes = divisors(split.accumulate, 64)
     for name, number in pipelines:
-        if split.pipeline > 1 and not can_be(shape, split, name, number):
+        try:
+            if split.pipeline > 1:
+                stages_of(shape, split.pipeline, name, number, split.accumulate)
+        except PlanRefused:
             continue
-        for checkpoint in values("checkpoint", KEEPS):
-            for size in sizes:
-                yield replace(
-                    split,
-                    schedule=name,
-                    stages_per_rank=number,
-                    checkpoint=checkpoint,
-                    batch=size,
-                    accumulate=split.accumulate * split.batch // size,
-                )
-
-
-def can_be(shape: DecoderShape, split: Settings, schedule: str, stages_per_rank: int) -> bool:
-    """Whether the split's pipeline can have this schedule."""
-    try:
-        stages_of(shape, split.pipeline, schedule, stages_per_rank, split.accumulate)
-    except PlanRefused:
-        return False
-    return True
+        for checkpoint, size in product(values("checkpoint", KEEPS), sizes):
+            yield replace(
+                split,
+                schedule=name,
+                stages_per_rank=number,
+                checkpoint=checkpoint,
+                batch=size,
+                accumulate=split.accumulate * split.batch // size,
+            )
 
 
 def least_bytes(shape: DecoderShape, settings: Settings) -> float:
     """Bytes that a GPU needs at least: its part of what is kept, and activations in backward."""
-    if settings.pipeline == 1:
-        activations = bytes_in_backward(shape, settings.tokens, settings.saving)
-    else:
-        activations = max(
-            max(activations_of_rank(shape, settings, len(blocks), rank).values())
-            for rank in different_ranks(shape, settings)
-            for blocks in [blocks_of_rank(shape, settings, rank)]
-        )
+    pipeline = settings.stages
+    mean = shape.layers * pipeline.in_flight(pipeline.ranks - 1) // pipeline.total_stages
+    alive = replace(shape, layers=mean if settings.pipeline > 1 else shape.layers)
+    activations = bytes_in_backward(alive, settings.tokens, settings.saving)
     return STATES * shape.parameters / settings.gpus + activations
 
 
 # In words
 
 
-def degrees(settings: Settings) -> dict[str, int]:
-    """The degrees of a split by name."""
-    return {name: getattr(settings, name) for name in (*DEGREES, "data")}
-
-
-def memory_of(result: Plan) -> str:
-    """The memory of a GPU."""
-    return format_gb(result.settings.memory)
-
-
-def schedule(settings: Settings) -> str:
-    """The schedule, with its stages a rank if there are several; "" without a pipeline."""
-    if settings.pipeline == 1:
-        return ""
-    each = settings.stages_per_rank
-    return settings.schedule + (f", {each} stages a rank" if each > 1 else "")
-
-
 def describe(result: Plan) -> str:
     """A split in words: its degrees above 1, and how it trains."""
     settings = result.settings
-    words = [f"{name} {number}" for name, number in degrees(settings).items() if number > 1]
-    by = f" ({schedule(settings)}, bubble {result.bubble:.0%})" if settings.pipeline > 1 else ""
+    degrees = {name: getattr(settings, name) for name in (*DEGREES, "data")}
+    words = [f"{name} {number}" for name, number in degrees.items() if number > 1]
+    each = f", {settings.stages_per_rank} stages a rank" if settings.stages_per_rank > 1 else ""
+    schedule = f" ({settings.schedule}{each}, bubble {result.bubble:.1%})"
     plural = "es" if settings.accumulate > 1 else ""
     return (
-        f"{' x '.join(words) or 'one GPU'}{by}; {settings.accumulate:,} micro-batch{plural} of "
-        f"{settings.batch}, {KEEPS[settings.checkpoint]} activation checkpointing"
+        f"{' x '.join(words) or 'one GPU'}{schedule if settings.pipeline > 1 else ''}; "
+        f"{settings.accumulate:,} micro-batch{plural} of {settings.batch}, "
+        f"{KEEPS[settings.checkpoint]} activation checkpointing"
     )
 
 
 def reason(result: Plan, best: Plan) -> str:
     """What costs `result` most of the seconds that it is slower than the best plan."""
-    costs = {name: cost(result) - cost(best) for name, cost in COSTS.items()}
-    name = max(costs, key=costs.__getitem__)
-    slower = result.seconds - best.seconds
-    if slower <= 0.0005 * best.seconds:
-        more = result.ledger.device - best.ledger.device
-        return f"as fast, with {format_bytes(more)} more on each GPU" if more > 0 else "as fast"
-    here, there = COSTS[name](result), COSTS[name](best)
-    share = slower / best.seconds
-    beside = f"{format_seconds(there)} in the best split" if there else "nothing in the best split"
+    share = result.seconds / best.seconds - 1
+    if share < 0.0005:
+        return "as fast, within 0.05 %"
+    here, there = costs(result), costs(best)
+    name = max(here, key=lambda name: here[name] - there[name])
+    beside = f"{format_seconds(there[name])} in the best split" if there[name] else "nothing there"
     return (
-        f"{share:.{0 if share > 0.01 else 1}%} slower: {WORDS[name](result)} "
-        f"{format_seconds(here)}, and {beside}"
+        f"{share:.{0 if share > 0.01 else 1}%} slower: {name} takes {format_seconds(here[name])}, "
+        f"and {beside}"
     )
 
 
-COSTS: dict[str, Any] = {
-    "tensor": lambda one: one.tensor_seconds,
-    "context": lambda one: one.context_seconds,
-    "expert": lambda one: one.expert_seconds,
-    "bubble": lambda one: one.bubble_seconds,
-    "network": lambda one: max(one.bounds.values()) - one.compute_seconds,
-    "compute": lambda one: one.compute_seconds,
-}
-WORDS: dict[str, Any] = {
-    "tensor": lambda one: f"tensor parallelism over {one.settings.tensor} costs",
-    "context": lambda one: f"context parallelism over {one.settings.context} costs",
-    "expert": lambda one: f"expert parallelism over {one.settings.expert} costs",
-    "bubble": lambda one: f"its bubble of {one.bubble:.0%} costs",
-    "network": lambda one: "its compute waits for fully_shard's calls for",
-    "compute": lambda one: (
-        "with forward computed again, its compute takes"
-        if one.settings.checkpoint is True
-        else "its slowest rank computes for"
-    ),
-}
+def costs(result: Plan) -> dict[str, float]:
+    """Seconds of a step by what takes them; they add up to it."""
+    return {
+        "compute": result.compute_seconds,
+        "waiting for fully_shard's calls": max(result.bounds.values()) - result.compute_seconds,
+        "tensor parallelism": result.tensor_seconds,
+        "context parallelism": result.context_seconds,
+        "expert parallelism": result.expert_seconds,
+        "bubble": result.bubble_seconds,
+    }

@@ -70,6 +70,11 @@ class Settings:
         return self.gpus // (self.tensor * self.context * self.pipeline)
 
     @property
+    def global_batch(self) -> int:
+        """Sequences in a step of all GPUs."""
+        return self.batch * self.accumulate * self.data
+
+    @property
     def stages(self) -> Pipeline:
         """The pipeline."""
         return Pipeline(self.schedule, self.pipeline, self.stages_per_rank, self.accumulate)

@@ -4,13 +4,11 @@ Deliberately ideal: the two overlap completely, and no other job uses the networ
 lower bound of a step.
 """
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 from manyranks.planning.decoder import DecoderShape
 from manyranks.planning.hardware import CALL_S, LINK_SHARE, Link
 from manyranks.planning.messages import Message
-from manyranks.planning.shards import numel
 
 
 @dataclass(frozen=True)
@@ -30,22 +28,6 @@ def flops(shape: DecoderShape, tokens: int, sequence: int, *, checkpoint: bool =
     forward, twice that in backward. Checkpointing computes forward again: 8 in place of 6.
     """
     each = 6 * shape.active + 12 * shape.layers * shape.query_width * sequence
-    return tokens * each * (8 / 6 if checkpoint else 1)
-
-
-def flops_of_blocks(
-    shape: DecoderShape,
-    blocks: Sequence[int],
-    tokens: int,
-    sequence: int,
-    *,
-    output: bool,
-    checkpoint: bool = False,
-) -> float:
-    """The same for some of the blocks, and the output layer; looking up embeddings is free."""
-    active = sum(shape.active_of_blocks[number] for number in blocks)
-    active += numel([shape.output]) if output else 0
-    each = 6 * active + 12 * len(blocks) * shape.query_width * sequence
     return tokens * each * (8 / 6 if checkpoint else 1)
 
 

@@ -18,8 +18,7 @@ from manyranks.planning.messages import (
 )
 from manyranks.planning.pipeline import GPIPE
 from manyranks.planning.settings import Settings
-from manyranks.planning.shards import Unit, Units
-from manyranks.planning.speed import flops_of_blocks
+from manyranks.planning.shards import Units, numel
 
 # Calls that hold up the computing, by the degree that causes them.
 ExposedCalls = dict[str, list[Message]]
@@ -41,7 +40,7 @@ def estimate_rank(shape: DecoderShape, settings: Settings, rank: int) -> RankEst
     first, last = rank == 0, rank == pipeline.ranks - 1
     root = [*(shape.embedding if first else []), *(shape.output if last else [])]
     policy = Policy(False, formulas.FLOAT, settings.dtype, settings.reduce_dtype)
-    parts = sharded_parts(settings, cut_root(root, settings.tensor), shape, blocks)
+    parts = sharded_parts(shape, settings, [root], blocks)
     whole: dict[str, int] = {}
     for units, ranks, _ in parts:
         for name, size in formulas.stage_pieces(units, ranks, policy).items():
@@ -73,20 +72,13 @@ def different_ranks(shape: DecoderShape, settings: Settings) -> list[int]:
 
 
 def operations_of_rank(shape: DecoderShape, settings: Settings, rank: int) -> float:
-    """Operations of one micro-batch, on all GPUs that compute it together."""
-    return flops_of_blocks(
-        shape,
-        blocks_of_rank(shape, settings, rank),
-        settings.tokens,
-        settings.sequence,
-        output=rank == settings.pipeline - 1,
-        checkpoint=settings.checkpoint is True,
-    )
-
-
-def cut_root(root: Unit, tensor: int) -> Unit:
-    """The root's shapes on one of the ranks that share them."""
-    return cut_by_tensor([root], tensor)[0]
+    """`speed.flops` of a rank's part of the model; looking up embeddings is free."""
+    blocks = blocks_of_rank(shape, settings, rank)
+    active = sum(shape.active_of_blocks[number] for number in blocks)
+    if rank == settings.pipeline - 1:
+        active += numel([shape.output])
+    each = 6 * active + 12 * len(blocks) * shape.query_width * settings.sequence
+    return settings.tokens * each * (8 / 6 if settings.checkpoint is True else 1)
 
 
 @cache
@@ -106,30 +98,25 @@ Part = tuple[Units, int, int]  # units, ranks that shard them, from one of the r
 
 
 def sharded_parts(
-    settings: Settings, root: Unit, shape: DecoderShape, blocks: Sequence[int]
+    shape: DecoderShape,
+    settings: Settings,
+    first: Units,
+    blocks: Sequence[int],
+    last: Units = (),
 ) -> list[Part]:
-    """What `fully_shard` cuts: with expert parallelism, experts over fewer ranks than the rest."""
+    """What `fully_shard` cuts: units before the blocks, the blocks, and units after them.
+
+    With expert parallelism, experts are cut over fewer ranks than the rest.
+    """
     tensor, expert = settings.tensor, settings.expert
-    if expert == 1:
-        every = cut_blocks(shape, tensor, 1)
-        return [([root, *(every[n] for n in blocks)], settings.shards, tensor)]
-    rest, experts = cut_blocks(shape, tensor, 0), cut_experts(shape, tensor, expert)
-    return [
-        ([root, *(rest[n] for n in blocks)], settings.shards, tensor),
-        ([[], *(experts[n] for n in blocks)], settings.expert_shards, tensor * expert),
-    ]
-
-
-def sharded_parts_of_model(shape: DecoderShape, settings: Settings) -> list[Part]:
-    """The same without a pipeline."""
-    if settings.expert == 1:
-        return [(settings.units(shape), settings.shards, settings.tensor)]
-    rest = cut_by_tensor(shape.units(settings.split_root, 0), settings.tensor)
-    experts = [[], *cut_experts(shape, settings.tensor, settings.expert)]
-    return [
-        (rest, settings.shards, settings.tensor),
-        (experts, settings.expert_shards, settings.tensor * settings.expert),
-    ]
+    rest = cut_blocks(shape, tensor, 1 if expert == 1 else 0)
+    units = [*cut_by_tensor(first, tensor), *(rest[n] for n in blocks)]
+    parts: list[Part] = [([*units, *cut_by_tensor(last, tensor)], settings.shards, tensor)]
+    if expert > 1:
+        experts = cut_experts(shape, tensor, expert)
+        of_blocks = [[], *(experts[n] for n in blocks)]
+        parts.append((of_blocks, settings.expert_shards, tensor * expert))
+    return parts
 
 
 def states_of(parts: Sequence[Part], policy: Policy, offload: bool = False) -> MemoryEstimate:

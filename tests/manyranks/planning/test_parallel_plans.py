@@ -14,10 +14,9 @@ from manyranks.planning.formulas import Policy
 from manyranks.planning.messages import Message, pipeline_messages, tensor_messages
 from manyranks.planning.pipeline import Pipeline
 from manyranks.planning.plan import Plan, plan
-from manyranks.planning.search import Splits, best_splits
+from manyranks.planning.search import Splits, best_splits, costs
 from manyranks.planning.sizes import PlanRefused
 from manyranks.planning.speed import between_nodes, call_seconds, in_ring
-from manyranks.planning.walls import ACTIVATIONS, BATCH, NETWORK, walls
 from tests.commands import run
 from tests.workers import parallel_workers as workers
 from tests.workers.planning_workers import SMALL, over_micro_batches
@@ -336,25 +335,20 @@ def llama() -> Splits:
 
 
 def test_the_best_split_of_llama_3_is_its_published_one(llama):
-    settings = llama.best.settings
-    assert split_of(llama.best) == (8, 16, 16) and settings.data == 8
+    best = llama.plans[0]
+    assert split_of(best) == (8, 16, 16) and best.settings.data == 8
     assert len(llama.plans) == 5 and all(one.fits for one in llama.plans)
 
 
 def test_every_reason_is_the_largest_cost_beside_the_best(llama):
-    """And the table and the page have the reasons."""
-    parts = ("tensor", "context", "expert", "bubble", "compute")
+    """And the costs of a plan are all of its step."""
+    best = llama.plans[0]
+    assert llama.reasons[0] == "" and "1. tensor 8 x pipeline 16" in str(llama)
     for one, why in list(zip(llama.plans, llama.reasons, strict=True))[1:]:
-        more = {
-            name: getattr(one, f"{name}_seconds") - getattr(llama.best, f"{name}_seconds")
-            for name in parts
-        }
-        largest = max(more, key=more.__getitem__)
-        words = {"compute": "compute"}.get(largest, largest)
-        assert words in why and "slower" in why
-        assert why[1:] in str(llama)
-    assert llama.reasons[0] == "" and llama.table["why"].iloc[0] == "the best"
-    assert list(llama.table["pipeline"]) == [one.settings.pipeline for one in llama.plans]
+        more = {name: cost - costs(best)[name] for name, cost in costs(one).items()}
+        assert f"slower: {max(more, key=more.__getitem__)} takes" in why
+        assert why in str(llama)
+        assert sum(costs(one).values()) == pytest.approx(one.seconds)
 
 
 def test_links_decide_how_the_gpus_are_split():
@@ -363,17 +357,15 @@ def test_links_decide_how_the_gpus_are_split():
         best_splits("8B", 64, global_batch=256, link=link)
         for link in ("InfiniBand NDR", "Ethernet 25G")
     )
-    assert fast.best.settings.pipeline == 1 < slow.best.settings.pipeline
+    assert fast.plans[0].settings.pipeline == 1 < slow.plans[0].settings.pipeline
     alone = best_splits("8B", 64, global_batch=256, link="Ethernet 25G", pipeline=1)
     assert {one.settings.pipeline for one in alone.plans} == {1}
-    assert alone.best.seconds > slow.best.seconds
+    assert alone.plans[0].seconds > slow.plans[0].seconds
 
 
 def test_where_no_split_fits_it_is_said():
     none = best_splits("70B", 8)
-    assert none.plans == () and "None of the" in str(none) and "x 84.9 GB" in str(none)
-    with pytest.raises(PlanRefused, match="fits"):
-        _ = none.best
+    assert none.plans == () and "None of the 19 splits fits" in str(none)
     for options, words in (
         ({"tensor": 3}, "tensor=3"),
         ({"pipeline": 7}, "pipeline=7"),
@@ -402,19 +394,15 @@ def test_the_command_shows_the_best_splits_and_exits_so():
     assert code == 2 and "has no experts" in output
 
 
-# Walls
-
-
-def test_each_wall_has_a_model_that_runs_into_it():
-    """And none, where fully_shard alone is right."""
-    cases = [
-        ({"parameters": "8B", "gpus": 8}, ""),
-        ({"parameters": "405B", "gpus": 64, "sequence": 262144}, ACTIVATIONS),
-        ({"parameters": "405B", "gpus": 16384, "global_batch": 2048, "sequence": 8192}, BATCH),
-        ({"parameters": "8B", "gpus": 64, "link": "Ethernet 25G"}, NETWORK),
-    ]
-    for options, expected in cases:
-        found = walls(**options)
-        assert found.wall == expected
-        for name, height in found.heights.items():
-            assert f"{height:.2f}  {name}" in str(found)
+def test_three_walls_of_fully_shard_alone():
+    """One block's activations, the batch a GPU, the bytes of a step: each has its degree."""
+    long = {"parameters": "405B", "gpus": 1024, "sequence": 262144}
+    alone, cut = plan(**long), plan(**long, tensor=8, context=16)
+    assert alone.block_activations > alone.settings.memory
+    assert cut.block_activations == pytest.approx(alone.block_activations / 128, rel=0.01)
+    with pytest.raises(PlanRefused, match="16384 ranks"):
+        plan("405B", 16384, global_batch=2048)
+    assert plan("405B", 16384, global_batch=2048, tensor=8).settings.data == 2048
+    slow = {"gpus": 64, "link": "Ethernet 25G", "global_batch": 256}
+    assert plan("8B", **slow).bound_by == "network"
+    assert plan("8B", **slow, pipeline=16).bound_by == "compute"
