@@ -43,11 +43,11 @@ class Pipeline:
         """The share of a step in which a rank has nothing to compute, if all stages are equal.
 
         GPipe and 1F1B idle for (p - 1) (F + I + W), which is (p - 1) / (m + p - 1) of the step
-        (Huang et al., "GPipe", 2019). Interleaved stages are v times shorter: (p - 1) / (v m + p -
-        1) (Narayanan et al., "Efficient Large-Scale Language Model Training on GPU Clusters Using
-        Megatron-LM", 2021, section 2.2), if there is a micro-batch for each rank; without it a rank
-        idles for v - 1 stages more. Zero bubble computes W in place of idling:
-        (p - 1) (F + I - W) (Qi et al., "Zero Bubble Pipeline Parallelism", 2023, ZB-H1 in table 2).
+        (Huang et al., "GPipe", 2019). Interleaved stages are v times shorter, so that it becomes
+        (p - 1) / (v m + p - 1) (Narayanan et al., "Efficient Large-Scale Language Model Training on
+        GPU Clusters Using Megatron-LM", 2021, section 2.2); for each micro-batch that is missing to
+        p, v - 1 stages more. Zero bubble computes W where the others idle: (p - 1) (F + I - W) is
+        left (Qi et al., "Zero Bubble Pipeline Parallelism", 2023, ZB-H1 in table 2).
         `recompute`: full activation checkpointing.
         """
         inputs = FORWARD + 1.0 if recompute else 1.0

@@ -661,7 +661,8 @@ def describe_pipeline(result: Plan) -> str:
     """The pipeline in words: how full it is, and what its fullest rank keeps."""
     settings, stages = result.settings, result.settings.stages
     each = f" with {stages.stages} stages each" if stages.stages > 1 else ""
-    few = ", never full: fewer than its ranks" if stages.micro_batches < stages.ranks else ""
+    few = ", fewer than its ranks: it is never full" if stages.micro_batches < stages.ranks else ""
+    few += " (torch's Schedule1F1B refuses that)" if few and stages.schedule == ONE_F_ONE_B else ""
     return (
         f"Pipeline of {stages.ranks} ranks{each}, {settings.schedule}: bubble {result.bubble:.1%} "
         f"with {stages.micro_batches} micro-batches{few}.\n"
