@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # imported when first used: a chapter under torchrun must not
     from manyranks.launcher.launch import launch
     from manyranks.launcher.limits import usable_cores
     from manyranks.planning.plan import plan
+    from manyranks.planning.search import best_splits
     from manyranks.recording.collectives import record_collectives, run_and_record
     from manyranks.recording.memory import MemoryLedger
     from manyranks.recording.timeline import Timeline, timeline, timeline_of_files

@@ -125,3 +125,27 @@ def sharded(
     for unit in (*([block] for block in model.blocks), *ends):
         fully_shard(unit, reshard_after_forward=reshard_after_forward, **policies)
     return fully_shard(model, **policies)
+
+
+def over_micro_batches(
+    shape: DecoderShape, ranks: int, dtypes: tuple[torch.dtype | None, torch.dtype | None]
+) -> MemoryBreakdown:
+    """What rank 0 of `ranks` fake ranks holds in the third micro-batch, as a stage of a pipeline.
+
+    As PipelineStage.backward_maybe_with_nosync has it: nothing is freed or reduced before the last.
+    """
+    with group(FAKE, ranks, torch.device("cpu")):
+        model = sharded(Decoder(shape), dtypes=dtypes, reshard_after_forward=False)
+        model.set_reshard_after_backward(False)
+        model.set_requires_gradient_sync(False)
+        token = torch.zeros(1, 1, dtype=torch.int64)
+
+        def micro_batch() -> None:
+            F.cross_entropy(model(token).flatten(0, 1).float(), token.flatten()).backward()
+
+        micro_batch()
+        micro_batch()
+        gc.collect()
+        with MemoryLedger(model) as ledger:
+            micro_batch()
+    return ledger.held
