@@ -250,14 +250,16 @@ def _install_streams() -> None:
 
 
 def _install_memory(cuda: ModuleType) -> None:
-    size = psutil.virtual_memory().total
+    def free_and_total(*_: Any) -> tuple[int, int]:
+        return (psutil.virtual_memory().total,) * 2
+
     for owner in (cuda, torch.cuda.memory):
         _put(owner, MEMORY_SIZES, lambda *_, **__: 0, MEMORY)
         _put(owner, MEMORY_ORDERS, lambda *_, **__: None, MEMORY)
         _put(owner, ("memory_stats",), lambda *_, **__: defaultdict(int), MEMORY)
         _put(owner, ("memory_snapshot",), lambda *_, **__: [], MEMORY)
         _put(owner, ("memory_summary", "list_gpu_processes"), lambda *_, **__: "", MEMORY)
-        _put(owner, ("mem_get_info",), lambda *_: (size, size), MEMORY)
+        _put(owner, ("mem_get_info",), free_and_total, MEMORY)
     recording = ("_record_memory_history", "_dump_snapshot", "_snapshot")
     _put(torch.cuda.memory, recording, lambda *_, **__: {}, MEMORY)
 

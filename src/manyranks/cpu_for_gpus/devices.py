@@ -14,6 +14,7 @@ from manyranks.diagnostics.user_code import is_own
 
 DEVICE, GENERATOR = torch.device, torch.Generator
 CPU = torch.device("cpu")
+LIKE = ("empty", "full", "ones", "rand", "randint", "randn", "zeros")
 NEW_TENSORS = ("new_empty", "new_empty_strided", "new_full", "new_ones", "new_tensor", "new_zeros")
 
 
@@ -66,7 +67,7 @@ def _install_factories() -> None:
     """All functions of PyTorch that make a tensor on a device."""
     originals: dict[Any, Any] = {}
     owners: list[Any] = [torch, torch.fft, torch.nested]
-    likes: set[Any] = {getattr(torch, name) for name in dir(torch) if name.endswith("_like")}
+    likes = {getattr(torch, f"{name}_like") for name in LIKE}
     constructors: Any = _device._device_constructors()
     for function in likes | constructors:
         name = getattr(function, "__name__", "")

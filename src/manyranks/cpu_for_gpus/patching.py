@@ -25,18 +25,20 @@ def replace(owner: Any, name: str, around: Callable) -> Callable:
     return wrapper
 
 
+signature_of = functools.cache(inspect.signature)  # which takes a while
+
+
 def replace_arguments(owner: Any, name: str, change: Callable[[dict[str, Any]], None]) -> Callable:
     """Make `owner.name(...)` call the original after `change` has seen its arguments by name.
 
     What `change` leaves is passed on; arguments that do not fit the signature go on as they are.
     """
     original = getattr(owner, name)
-    signature = inspect.signature(original)
 
     @functools.wraps(original, updated=())
     def wrapper(*args: Any, **kwargs: Any) -> Any:
         try:
-            bound = signature.bind(*args, **kwargs)
+            bound = signature_of(original).bind(*args, **kwargs)
         except TypeError:
             return original(*args, **kwargs)  # which says what is wrong
         change(bound.arguments)
