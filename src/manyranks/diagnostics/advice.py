@@ -17,7 +17,7 @@ LACKS_GPU = re.compile(
     "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
     "|NVTX functions not installed|deserialize object on a CUDA|without ATen_cuda"
     "|have NCCL built in|ProcessGroupNCCL is only|SyncBatchNorm layers only work with GPU"
-    "|not linked with support for cuda"
+    "|not linked with support for cuda|has no attribute '_cuda_"
 )
 RETURN_LESS = "Return less, such as a mean or a part, or save it to a file and return the path."
 # (pattern in "Type: message", advice). The first that matches is given.
