@@ -121,7 +121,8 @@ class DistributedCheck:
     sizes: tuple[int, ...] = (1, 2, 3, 4)
     max_collectives: int | None = None  # collectives of each rank in a call
     unchanged_hint: str = ""  # where to look if an argument is changed; "" if it may be
-    errors: Mapping[str, str] = field(default_factory=dict)  # part of a message -> where to look
+    # Part of an error's message, "hangs", "does not end" or "too many collectives" -> where to look
+    errors: Mapping[str, str] = field(default_factory=dict)
     network: str | None = None  # that the ranks communicate on, unless each has a GPU
     may_seed: bool = False  # the function may change the seed of torch
     function: Callable = field(default=no_solution, init=False)  # the solution; see `load`

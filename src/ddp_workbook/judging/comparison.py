@@ -69,12 +69,12 @@ class Solution:
 
 
 SOLUTION = Solution()
-
-
 FORM = "form"  # the part that is compared with the function's annotation
 OTHER_KEYS, OTHER_KEYS_HINT = "a dict with other keys", "Which keys does the task name?"
+# What words may hold: the first wrong value and the right one, on which ranks they are, ...
 TEMPLATE_FIELDS = {"value", "expected", "where", "there", "rank", "size", "part"}
-TEMPLATE_FIELDS |= {"all_values", "all_expected", "also_wrong"}  # lines
+# ... a line for each rank, and a line with the names of the other wrong parts
+TEMPLATE_FIELDS |= {"all_values", "all_expected", "also_wrong"}
 
 
 @dataclass(frozen=True)
@@ -87,9 +87,9 @@ class Comparison:
     Comparisons are made one after another: the first that finds something wrong gives the
     verdict.
 
-    What came back and what is required are named by the part that is compared, unless `actual` or
-    `required` says it better: words in which {part} is a part of that part, or a function of what
-    was seen.
+    What came back and what is required are put into words by the name of the part, unless `actual`
+    or `required` says it better: words with some of TEMPLATE_FIELDS, or a function of what was
+    seen.
     """
 
     # Where to look if no mistake fits; of a dict also by its keys
