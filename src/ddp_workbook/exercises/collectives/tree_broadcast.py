@@ -152,6 +152,7 @@ CHECK = DistributedCheck(
             "Which ranks have the numbers after each round? Write it down for this case.",
             lambda case, rank: int(rank != case.src),
             lambda obs: len(messages_to(obs)),
+            required=lambda obs: f"one message to each rank except rank {obs.case.src}",
         ),
         "dtypes": MESSAGE_DTYPE,
         "bytes of a message": Comparison(

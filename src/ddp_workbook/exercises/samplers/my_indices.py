@@ -98,6 +98,14 @@ def options(case: Epoch) -> tuple:
     return case[2:] if case != Epoch(case.n, case.world_size) else ()
 
 
+def call_text(case: Epoch) -> str:
+    """The call, in which every rank gives its own number."""
+    words = "epoch={}, shuffle={}, drop_last={}, seed={}".format(*case[2:])
+    if options(case):
+        return f"my_indices({case.n}, rank, {case.world_size}, {words})"
+    return f"my_indices({case.n}, rank, {case.world_size}), so that {words}"
+
+
 def by_sampler(case: Epoch, rank: int) -> list[int]:
     """What DistributedSampler gives to a rank."""
     settings = {"shuffle": case.shuffle, "drop_last": case.drop_last, "seed": case.seed}
@@ -160,6 +168,7 @@ def shuffles_own_part(obs: Observation) -> bool:
 
 CHECK = SingleProcessCheck(
     cases=cases,
+    call_text=call_text,
     times=lambda case: case.world_size,
     make_args=make_args,
     caller=call_once,
