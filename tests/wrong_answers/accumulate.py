@@ -1,5 +1,5 @@
 # %% keeps DDP from sending at all, and averages by hand
-# told: no backward on rank 0 has let DDP send
+# told: a forward outside of no_sync: False
 edit(
     "nullcontext() if last else ddp",
     "ddp",
@@ -12,9 +12,9 @@ edit(
 )
 
 # %% leaves DDP unable to send
-# told: require_backward_grad_sync is False
+# told: require_backward_grad_sync: False
 edit("    optimizer.step()", "    ddp.require_backward_grad_sync = False\n    optimizer.step()")
 
 # %% makes the learning rate smaller for good
-# told: the learning rate is
+# told: final value of the learning rate
 edit("optimizer.step()", "optimizer.step()\n    optimizer.param_groups[0]['lr'] *= 0.9")

@@ -3,7 +3,7 @@
 edit("    total = loss", "    loss.backward()\n    total = loss")
 
 # %% keeps the loss of every call, and with it the graph
-# told: the graphs of earlier calls are still in memory
+# told: earlier graphs in memory
 edit(
     "def global_loss",
     "LOSSES = []\n\n\ndef global_loss",

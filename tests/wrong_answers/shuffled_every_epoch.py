@@ -59,7 +59,7 @@ edit("seed=seed", "seed=seed + dist.get_rank()")
 edit(", seed=seed", "", "set_epoch(epoch)", "set_epoch((seed + 1) * epoch)")
 
 # %% the lists hold tensors, not numbers
-# told: and do all epochs run
+# told: Is it still a list of int for each epoch
 edit("samples.tolist()", "samples")
 
 # %% asks both the sampler and the loader to shuffle
