@@ -12,6 +12,7 @@ from manyranks.script_doctor.facts import (
     calls_by_hand,
     equal,
     lines_of,
+    number_in_words,
     share_in_words,
 )
 
@@ -158,6 +159,86 @@ def schedules(facts: Facts) -> Iterator[Finding]:
                 lines_of(schedule_steps[0][0]),
                 DDP_PAGE,
             )
+
+
+def schedule_lengths(facts: Facts) -> Iterator[Finding]:
+    """A schedule made for the steps of all ranks together, in a run that was seen to its end."""
+    cut = facts.of_any_rank("enough") or any(f["cut"] for f in facts.of_any_rank("ended"))
+    if cut or not all(facts.of_each_rank("finished")):
+        return
+    rounding = facts.ranks * max(1, len(facts.passes(trained=True)))  # a batch of each pass
+    for fact in facts.of_one_rank("schedule"):
+        length, taken = fact["length"], fact["taken"]
+        if length is None or taken * (facts.ranks - 1) <= 2 * rounding:
+            continue
+        if abs(length - taken * facts.ranks) <= rounding:
+            yield Finding(
+                "schedule-of-all-ranks",
+                LIKELY,
+                f"The schedule is {length} steps long, about {facts.ranks} times the {taken} that "
+                f"each rank made: it was left at a learning rate of {fact['rates'][0]:.3g}.",
+                f"{facts.ranks} ranks read as many rows in 1/{facts.ranks} of the steps: take "
+                "their number from the loader that has the sampler.",
+                tuple(fact["lines"]),
+                DDP_PAGE,
+            )
+            return
+
+
+def cleared_gradients(facts: Facts) -> Iterator[Finding]:
+    """Micro-batches whose gradients were cleared before a step used them.
+
+    Where the weights were moved in between, as SAM does, that was meant.
+    """
+    if len(facts.optimizers) != 1:
+        return
+    rounds = facts.rounds(*facts.optimizers)
+    lost = []
+    for facts_of_step in rounds:
+        places = [i for i, fact in enumerate(facts_of_step) if fact["kind"] == "backward"]
+        backwards = [facts_of_step[place] for place in places]
+        kept = [f for f in accumulated(facts_of_step) if f["kind"] == "backward"]
+        if len(kept) == len(backwards):
+            continue
+        moved = any(f["kind"] == "write" for f in facts_of_step[places[0] : places[-1]])
+        if not moved and equal([(f["lines"], f["weights"]) for f in backwards]):
+            lost.append((backwards, len(kept)))
+    if len(lost) < 2 or len(lost) <= len(rounds) / 2:
+        return
+    backwards, kept_count = lost[0]
+    divided = len(backwards) > 1 and near(backwards[0]["divisor"], len(backwards))
+    of_each = f", each of a loss divided by {len(backwards)}" if divided else ""
+    yield Finding(
+        "cleared-before-the-step",
+        LIKELY if divided else NOTE,
+        f"Before {share_in_words(len(lost), len(rounds), 'steps')} this line made "
+        f"{len(backwards)} backward passes{of_each}, and the step used the gradients of the last "
+        f"{kept_count}: the others had been cleared.",
+        "If they are micro-batches of one step, clear the gradients after the step alone.",
+        lines_of(backwards[-1]),
+        "02_further_the_batch",
+    )
+
+
+def left_out_parameters(facts: Facts) -> Iterator[Finding]:
+    """Parameters that came after the optimizer, and that no optimizer moves."""
+    steps = [step for step in facts.of_one_rank("step") if step["left_out"]]
+    if len(steps) < 2:
+        return
+    first, last = steps[0]["left_out"], steps[-1]["left_out"]
+    still = [name for name in first if name in last and first[name] == last[name]]
+    if still:
+        yield Finding(
+            "made-after-the-optimizer",
+            LIKELY,
+            f"{number_in_words(len(still), 'parameter')}, such as {still[0]}, got gradients in "
+            f"{len(steps)} steps and did not change: put into the model after an optimizer was "
+            "made, and into no optimizer.",
+            "An optimizer steps the parameters that it was given: change the model first, then "
+            "make it, or call add_param_group.",
+            (*first[still[0]][1], *steps[0]["made"]),
+            DDP_PAGE,
+        )
 
 
 def averages_weights(facts: Facts) -> bool:
