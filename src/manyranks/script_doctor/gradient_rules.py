@@ -17,7 +17,7 @@ from manyranks.script_doctor.facts import (
 )
 
 DDP_PAGE, INSIDE_DDP_PAGE = "02_distributed_data_parallel", "02_further_inside_ddp"
-TOLERANCE = 0.02  # of a divisor
+TOLERANCE = 0.02  # of a factor
 ROUNDING = 1e-5  # of a norm: what float32 may lose over some steps
 
 
@@ -345,15 +345,26 @@ def near_weights(step: tuple[dict, ...]) -> bool:
 
 
 def buffers(facts: Facts) -> Iterator[Finding]:
-    """Buffers that differ at the end and that DDP does not broadcast."""
+    """Buffers that differ at the end between replicas, and that nothing broadcasts."""
     alone = {f["ddp"]: f for f in facts.of_any_rank("ddp") if not f["buffers"]}
     for ends in facts.on_all_ranks("end"):
-        if ends[0]["ddp"] not in alone:
-            continue
         differing = [
             name for name in ends[0]["buffers"] if not equal([f["buffers"].get(name) for f in ends])
         ]
-        if differing:
+        trained = [f for f in facts.of_any_rank("forward", model=ends[0]["model"]) if f["trains"]]
+        are_replicas = trained and equal([f["weights"] for f in ends])
+        if differing and ends[0]["ddp"] is None and are_replicas:
+            yield Finding(
+                "replicas-differ",
+                NOTE,
+                f"At the end the weights of {trained[0]['type']} are equal on all ranks, and "
+                f"{len(differing)} of its buffers differ, such as {differing[0]}.",
+                "No DDP broadcasts them: what a rank keeps of its own rows there makes it evaluate "
+                "and save another model. all_reduce what goes into it, if that is not meant.",
+                lines_of(trained[0]),
+                INSIDE_DDP_PAGE,
+            )
+        elif differing and ends[0]["ddp"] in alone:
             yield Finding(
                 "replicas-differ",
                 LIKELY,
@@ -413,10 +424,9 @@ def before_sharding(facts: Facts) -> Iterator[Finding]:
 
 
 def losses(facts: Facts) -> Iterator[Finding]:
-    """A loss divided too often, or not at all."""
+    """A loss of micro-batches that is not divided by their number."""
     if len(facts.optimizers) != 1 or not facts.of_any_rank("ddp"):
         return
-    by_hand = calls_by_hand(facts.of_any_rank("comm"), "gradient")
     rounds = [
         [f for f in accumulated(facts_of_step) if f["kind"] == "backward"]
         for facts_of_step in facts.rounds(*facts.optimizers)
@@ -426,39 +436,24 @@ def losses(facts: Facts) -> Iterator[Finding]:
         return
     backwards = rounds[len(rounds) // 2]
     micro, last = len(backwards), backwards[-1]
-    divisor = last["divisor"]
     accumulates = micro > 1 and (
         len({tuple(f["lines"]) for f in backwards}) < micro
         or any(flag is False for f in backwards for flag in f["sync"].values())
     )
-    lines, page = lines_of(*reversed(backwards)), "02_further_the_batch"
-    if accumulates and last["means"] and near(divisor, 1):
+    if accumulates and last["means"] and near(last["divisor"], 1):
         yield Finding(
             "loss-not-divided",
             LIKELY,
             f"{micro} micro-batches are accumulated before each step, and the mean loss of none "
             "is divided.",
             f"The gradient is {micro} times that of one batch: divide each loss by {micro}.",
-            lines,
-            page,
-        )
-    times = micro * facts.ranks if accumulates else facts.ranks
-    if facts.like_one_process:
-        return
-    if last["means"] and near(divisor, times) and not by_hand and (accumulates or micro == 1):
-        yield Finding(
-            "loss-divided-twice",
-            LIKELY,
-            f"The mean loss is divided by {divisor:g} before the backward pass, and DDP averages "
-            f"over {facts.ranks} ranks as well.",
-            f"The gradient is 1/{facts.ranks} of the mean: leave the number of ranks out.",
-            lines,
-            DDP_PAGE,
+            lines_of(*reversed(backwards)),
+            "02_further_the_batch",
         )
 
 
 def near(value: float, divisor: float) -> bool:
-    """True if two divisors are the same but for rounding."""
+    """True if two factors are the same but for rounding."""
     return abs(value - divisor) < TOLERANCE * divisor
 
 

@@ -247,7 +247,7 @@ EDITED = {
             "cross_entropy(model(images), labels)\n"
             "            loss = loss / dist.get_world_size()  # <- here",
         ),
-        {"loss-divided-twice"},
+        {"gradient-scaled"},
     ),
     # the ranks call other units of equal size at one place: shards of two layers are joined
     "gradients_on_some_ranks": (
