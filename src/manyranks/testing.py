@@ -24,7 +24,7 @@ import torch
 from manyranks.errors import WorkbookError
 from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.launch import run_ranks
-from manyranks.script_doctor.joined_loaders import WithLoaders, rank_folder
+from manyranks.script_doctor.loaders import WithLoaders, rank_folder
 from manyranks.script_doctor.replay import Replay
 
 try:
