@@ -30,7 +30,6 @@ def gradients(facts: Facts) -> Iterator[Finding]:
         if differing:
             yield from causes_of_difference(facts, number, steps, differing)
         else:
-            yield from clipping(facts)
             yield from replicas(facts, number, steps)
 
 
@@ -71,7 +70,7 @@ def causes_of_difference(
             ),
             INSIDE_DDP_PAGE,
         )
-    elif wrappers:
+    elif wrappers or not averages_weights(facts):
         silent = [
             f
             for f in facts.of_each_rank("forward")[0]
@@ -80,20 +79,11 @@ def causes_of_difference(
         yield Finding(
             "not-synchronised",
             WRONG,
-            f"{fact}; {len(silent)} forward passes of the DDP model ran without synchronisation.",
-            "DDP decides in the forward pass whether the backward pass averages: no_sync, or "
-            "require_backward_grad_sync, must be set before it.",
+            f"{fact}.",
+            "Nothing averages them in time: all that is trained belongs into DDP, which decides in "
+            "the forward pass of the wrapper whether the backward pass averages.",
             lines_of(*silent[-1:], first),
-            INSIDE_DDP_PAGE,
-        )
-    elif not averages_weights(facts):
-        yield Finding(
-            "not-synchronised",
-            WRONG,
-            f"{fact}, and nothing averages gradients or weights.",
-            "Each rank trains a model of its own: wrap the model in DDP, and call the wrapper.",
-            lines_of(first),
-            DDP_PAGE,
+            INSIDE_DDP_PAGE if wrappers else DDP_PAGE,
         )
 
 
@@ -108,21 +98,6 @@ def new_parameters(facts: Facts, fact: str, forward: dict) -> Finding:
         lines_of(*facts.of_any_rank("ddp", ddp=forward["ddp"])[:1], forward),
         INSIDE_DDP_PAGE,
     )
-
-
-def groups_of_one(facts: Facts) -> Iterator[Finding]:
-    """DDP in a group that has one rank."""
-    for wrapper in facts.of_each_rank("ddp")[0]:
-        is_with_others = any("," in f["group"] for f in facts.of_any_rank("comm"))
-        if len(wrapper["ranks"]) == 1 and not is_with_others:
-            yield Finding(
-                "not-synchronised",
-                LIKELY,
-                f"DDP was given a process group of rank {wrapper['ranks'][0]} alone.",
-                "Nothing is averaged: the group must hold all ranks that train replicas.",
-                lines_of(wrapper),
-                DDP_PAGE,
-            )
 
 
 def nothing_loaded(facts: Facts) -> Iterator[Finding]:
@@ -245,29 +220,6 @@ def averages_weights(facts: Facts) -> bool:
     """True if the script averages weights by itself, as local SGD does."""
     first = next(iter(facts.of_each_rank("step")[0]), None)
     return first is not None and bool(calls_by_hand(facts.between(0, first, None), "parameter"))
-
-
-def clipping(facts: Facts) -> Iterator[Finding]:
-    """Gradients clipped by norms that differ, and averaged afterwards."""
-    if facts.like_one_process:
-        return
-    pairs = facts.on_all_ranks("clip")
-    unequal = [
-        pair
-        for pair in pairs
-        if max(f["norm"] for f in pair) - min(f["norm"] for f in pair) > 1e-4 * pair[0]["norm"]
-    ]
-    if unequal and len(unequal) > len(pairs) / 2:
-        norms = " and ".join(f"{f['norm']:.3g}" for f in unequal[0][:2])
-        yield Finding(
-            "clipped-before-averaging",
-            WRONG,
-            f"In {share_in_words(len(unequal), len(pairs), 'calls')} of clip_grad_norm_ the ranks "
-            f"see norms of their own ({norms}); the gradients are averaged afterwards.",
-            "The mean of clipped gradients is not the clipped mean: average first, then clip.",
-            lines_of(unequal[0][0]),
-            "06_further_a_real_run",
-        )
 
 
 def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:

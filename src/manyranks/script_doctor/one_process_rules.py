@@ -14,6 +14,7 @@ from manyranks.script_doctor.facts import (
     Finding,
     accumulated,
     calls_by_hand,
+    lines_of,
 )
 from manyranks.script_doctor.gradient_rules import DDP_PAGE, averages_weights, near
 
@@ -21,16 +22,16 @@ BATCH_PAGE, CLIPPING_PAGE = "02_further_the_batch", "06_further_a_real_run"
 APART = 0.01  # of a gradient
 RANKS = re.compile(r"(?i)world|replicas|(num|n|nr)_?(ranks|proc)")
 WEIGHTS = (
-    "Each rank's gradient is multiplied by a number of its own before they are added: by "
-    "clipping, or by a count."
+    "Each rank's gradient is multiplied by a number of its own before they are added: by a count, "
+    "or by clipping, and the mean of clipped gradients is not the clipped mean."
 )
 
 # Rules that name a cause of what a comparison shows.
 CAUSES = frozenset(
     {
         *("not-synchronised", "past-the-wrapper", "changed-after-ddp", "unused-parameters"),
-        *("clipped-before-averaging", "mean-of-unequal-batches"),
-        *("synchronised-twice", "replicas-differ", "learning-rate-differs"),
+        *("mean-of-unequal-batches", "synchronised-twice"),
+        *("replicas-differ", "learning-rate-differs"),
         *("optimizer-before-sharding", "same-rows", "rank-alone-in-a-collective"),
         *("graph-cut", "step-on-some-ranks", "gradients-on-some-ranks"),
     }
@@ -115,7 +116,7 @@ def one_process(facts: Facts) -> Iterator[Finding]:
             NOTE,
             f"The gradient is {numbers_in_words(result.weights)} times the gradients of the ranks.",
             WEIGHTS,
-            sent_lines,
+            lines_of(*facts.of_one_rank("clip")[:1]) + sent_lines,
             CLIPPING_PAGE,
         )
     elif result.kind is Kind.OTHER:
@@ -134,7 +135,7 @@ def of_other_direction(
             NOTE if unequal or hooked else LIKELY,
             f"{fact} It is {numbers_in_words(result.weights)} times the gradients of the ranks.",
             WEIGHTS,
-            lines,
+            lines_of(*facts.of_one_rank("clip")[:1]) + lines,
             CLIPPING_PAGE,
         )
     elif result.averaging is Averaging.MEAN and unequal:
@@ -175,8 +176,13 @@ def of_other_direction(
 
 
 def averages_in_groups(facts: Facts) -> bool:
-    """Whether DDP averages over fewer than all ranks: then one process is more than a replica."""
-    return any(len(fact["ranks"]) < facts.ranks for fact in facts.of_any_rank("ddp"))
+    """Whether DDP averages over fewer than all ranks: then one process is more than a replica.
+
+    Not if its groups have one rank each, and no call is made in larger ones either.
+    """
+    groups = [fact["ranks"] for fact in facts.of_any_rank("ddp")]
+    is_alone = not any("," in fact["group"] for fact in facts.of_any_rank("comm"))
+    return any(len(of) < facts.ranks and not (len(of) == 1 and is_alone) for of in groups)
 
 
 def is_reduced_in_backward(facts: Facts) -> bool:

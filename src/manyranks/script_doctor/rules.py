@@ -261,7 +261,6 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     reduction_unfinished,
     gradient_rules.before_sharding,
     gradient_rules.gradients,
-    gradient_rules.groups_of_one,
     step_rules.steps,
     step_rules.other_parameters,
     step_rules.nothing_sent,

@@ -295,8 +295,7 @@ class TrainingObserver:
     def _clip(self, clip: Callable, *args: Any, **kwargs: Any) -> Any:
         with self.active_calls("clip"):
             norm = clip(*args, **kwargs)
-        if not is_sharded(norm):
-            self.notes.write("clip", norm=float(norm), lines=lines())
+        self.notes.write("clip", lines=lines())
         return norm
 
     # Steps

@@ -126,7 +126,7 @@ EDITED = {
             "            nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # <- here\n"
             "            average_gradients(model)\n",
         ),
-        {"clipped-before-averaging"},
+        {"gradients-weighted"},
     ),
     # fairseq #1383, CenterNet #233: each rank augments its own rows with the same random numbers
     "equal_augmentation": (

@@ -87,6 +87,7 @@ WEIGHTED = "[p.grad.mul_((rank + 1) / world) for p in model.parameters()]"
 OF_RANK_0 = "loss.backward(); [dist.broadcast(p.grad, 0) for p in model.parameters()]"
 OWN_ROWS = {"UNPACKED": "torch.randn(8, 6) + rank, torch.randn(8, 1)"}
 NEEDS_TWO = {"WRAPPED": "DDP(model) if world > 1 else 1 / 0"}
+OF_ONE = "[dist.new_group([r]) for r in range(world)][rank]"
 EQUAL = "the gradient is that of one process on the same"
 
 
@@ -143,6 +144,12 @@ def test_one_process_gives_the_same(parts, train):
         ({"BACKWARD": "(loss * world).backward()"}, WRONG, "gradient-scaled", "2.000 times"),
         ({"WRAPPED": "model", "BACKWARD": BY_HAND}, WRONG, "gradient-scaled", "summed instead"),
         ({"WRAPPED": "model"}, WRONG, "not-synchronised", "its own gradient of all 4"),
+        (
+            {"WRAPPED": f"DDP(model, process_group={OF_ONE})"},
+            WRONG,
+            "not-synchronised",
+            "its own gradient of all 4",
+        ),
         (
             {
                 "WRAPPED": "nn.ModuleList([DDP(model[:3]), model[3]])",
