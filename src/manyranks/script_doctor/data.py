@@ -65,7 +65,9 @@ class LoaderObserver(Loaders):
 
     @hide_from_observers
     def keep(self, key: BatchKey, batch: Any) -> None:
-        """Note a batch, and keep it while steps are recorded."""
+        """Note a batch, and keep it while steps are recorded; both are there if it is replayed."""
+        if self.replay:
+            return
         number, pass_number, count = key
         if count == 1:
             self.full_passes[number] = self.full_passes.get(number, 0) + 1

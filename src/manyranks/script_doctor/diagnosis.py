@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from manyranks.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
+from manyranks.launcher import fork_server
 from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
@@ -35,6 +36,8 @@ GPU = re.compile(r"(?i)\bnccl\b|\bcuda\b")
 GPU_ADVICE = (
     "--as-if-gpus lets it compute on the CPU instead; what the ranks read and send is the same."
 )
+# Else each rank would import its observers, and what they replace.
+fork_server.preload(ObservedWorker.__module__, "safetensors.torch")
 
 
 @dataclass
