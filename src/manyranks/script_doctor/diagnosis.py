@@ -4,6 +4,7 @@ import contextlib
 import io
 import os
 import re
+import signal
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
@@ -146,7 +147,7 @@ def doctor(
         extent = Extent(batches, passes, steps, seconds)
         observed = ObservedWorker(call.worker, folder, extent, as_if_gpus)
         limits = HangLimits(idle=IDLE_S, processor=timeout, patience=timeout, polling=IDLE_S)
-        output, ending, hung = io.StringIO(), "", False
+        output, ending, hung, killed = io.StringIO(), "", False, False
         try:
             run_ranks(
                 Call(observed, call.args, call.kwargs),
@@ -160,10 +161,12 @@ def doctor(
             ending = error.explain()
             if not as_if_gpus and GPU.search(ending):
                 ending += "\n" + GPU_ADVICE
-            hung = isinstance(error, RanksHung) or getattr(error, "returncode", None) is not None
+            returncode = getattr(error, "returncode", None)
+            hung = isinstance(error, RanksHung) or returncode is not None
+            killed = returncode == -signal.SIGKILL
         reference = ReferenceRun(call, folder, ranks, as_if_gpus, min(timeout, REFERENCE_S))
         of_ranks = read_notes(folder / "facts", ranks)
-        facts = Facts(of_ranks, text_of(call), usable_cores(), hung, compare(reference))
+        facts = Facts(of_ranks, text_of(call), usable_cores(), hung, killed, compare(reference))
     if facts.of_any_rank("enough"):
         ending = ""  # a rank was ended by its doctor
     if not any(facts.of_ranks):

@@ -341,7 +341,7 @@ def test_batches_come_back_as_they_were():
     batch = [Point(torch.ones(2, 3), "a"), Record([None, 2.5], 3), {"t": (torch.zeros(1), b"x")}]
     again = from_plain(as_plain(batch))
     assert json.dumps(repr(again)) == json.dumps(repr(batch))
-    with pytest.raises(CannotJoin, match="a batch holds a object, which cannot be kept"):
+    with pytest.raises(CannotJoin, match="a batch holds a value of type object, which"):
         from_plain(as_plain({"what": object()}))
 
 
