@@ -116,37 +116,14 @@ def nothing_loaded(facts: Facts) -> Iterator[Finding]:
 
 
 def schedules(facts: Facts) -> Iterator[Finding]:
-    """A schedule that moves as often in each step as there are ranks."""
-    for number in facts.optimizers:
-        schedule_steps = [
-            [f for f in facts_of_step if f["kind"] == "scheduled" and f["optimizer"] == number]
-            for facts_of_step in facts.rounds(number)[1:]
-        ]
-        if len(schedule_steps) > 1 and all(
-            len(facts_of_step) == facts.ranks for facts_of_step in schedule_steps
-        ):
-            yield Finding(
-                "schedule-steps-too-often",
-                LIKELY,
-                f"scheduler.step() was called {facts.ranks} times for each step of the optimizer, "
-                "as many as there are ranks.",
-                f"The schedule ends after 1/{facts.ranks} of the steps: step it once.",
-                lines_of(schedule_steps[0][0]),
-                DDP_PAGE,
-            )
-
-
-def schedule_lengths(facts: Facts) -> Iterator[Finding]:
-    """A schedule made for the steps of all ranks together, in a run that was seen to its end."""
+    """Schedules whose length counts other steps than each rank makes."""
     cut = facts.of_any_rank("enough") or any(f["cut"] for f in facts.of_any_rank("ended"))
-    if cut or not all(facts.of_each_rank("finished")):
-        return
+    is_whole = not cut and all(facts.of_each_rank("finished"))
     rounding = facts.ranks * max(1, len(facts.passes(trained=True)))  # a batch of each pass
     for fact in facts.of_one_rank("schedule"):
-        length, taken = fact["length"], fact["taken"]
-        if length is None or taken * (facts.ranks - 1) <= 2 * rounding:
-            continue
-        if abs(length - taken * facts.ranks) <= rounding:
+        length, taken = fact["length"] if is_whole else None, fact["taken"]
+        is_long = taken * (facts.ranks - 1) > 2 * rounding  # else all may be rounding
+        if length and is_long and abs(length - taken * facts.ranks) <= rounding:
             yield Finding(
                 "schedule-of-all-ranks",
                 LIKELY,
@@ -157,7 +134,23 @@ def schedule_lengths(facts: Facts) -> Iterator[Finding]:
                 tuple(fact["lines"]),
                 DDP_PAGE,
             )
-            return
+        calls = [
+            [f for f in facts_of_step if f["kind"] == "scheduled" and f["of"] == fact["of"]]
+            for facts_of_step in facts.rounds(fact["optimizer"])[1:]
+        ]
+        once_a_rank = len(calls) > 1 and all(len(of_step) == facts.ranks for of_step in calls)
+        if once_a_rank and not (length and length + rounding >= taken):
+            yield Finding(
+                "schedule-steps-too-often",
+                LIKELY if length else NOTE,
+                f"scheduler.step() was called {facts.ranks} times for each step of the optimizer, "
+                "as many as there are ranks"
+                + (f", and the schedule is {length} steps long." if length else "."),
+                f"If its length counts steps of the optimizer, it ends after 1/{facts.ranks} of "
+                "them: step it once.",
+                lines_of(calls[0][0]),
+                DDP_PAGE,
+            )
 
 
 def cleared_gradients(facts: Facts) -> Iterator[Finding]:

@@ -271,7 +271,6 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     call_rules.names_in_other_order,
     gradient_rules.nothing_loaded,
     gradient_rules.schedules,
-    gradient_rules.schedule_lengths,
     gradient_rules.cleared_gradients,
     gradient_rules.left_out_parameters,
     gradient_rules.losses,

@@ -242,8 +242,8 @@ class TrainingObserver:
     def _schedule(self, step: Callable, scheduler: LRScheduler, *args: Any, **kwargs: Any) -> None:
         step(scheduler, *args, **kwargs)
         self.schedules.setdefault(scheduler, lines())  # its __init__ makes a step
-        optimizer = self.numbers.get(id(scheduler.optimizer))
-        self.notes.write("scheduled", optimizer=optimizer, lines=lines())
+        number = list(self.schedules).index(scheduler)  # of its own: not all ranks need have it
+        self.notes.write("scheduled", of=number, lines=lines())
 
     # Losses and gradients
 
@@ -412,10 +412,12 @@ class TrainingObserver:
         for optimizer in self.optimizers:
             number = self._number(optimizer)
             self.notes.write("rates", optimizer=number, rates=rates(optimizer))
-        for schedule, own_lines in self.schedules.items():
+        for number, (schedule, own_lines) in enumerate(self.schedules.items()):
             taken, ranks = schedule.last_epoch, int(os.environ["WORLD_SIZE"])
             self.notes.write(
                 "schedule",
+                of=number,
+                optimizer=self.numbers.get(id(schedule.optimizer)),
                 length=length_of(schedule, (ranks + 1) * taken),
                 taken=taken,
                 rates=rates(schedule.optimizer),
@@ -539,7 +541,7 @@ def length_of(schedule: LRScheduler, most: int) -> int | None:
     if not isinstance(schedule, LambdaLR):
         return None
     factors = schedule.lr_lambdas
-    numbers = range(schedule.last_epoch, most)
+    numbers = range(1, most)
     return next((n for n in numbers if all(abs(factor(n)) < ZERO for factor in factors)), None)
 
 

@@ -533,6 +533,16 @@ EDITED = {
         ),
         {"schedule-of-all-ranks"},
     ),
+    # a schedule that counts steps of the optimizer is moved once for each rank
+    "schedule_steps_too_often": (
+        "one_run_of_all_ranks",
+        edit(
+            "            scheduler.step()\n",
+            "            for _ in range(dist.get_world_size()):\n"
+            "                scheduler.step()  # <- here\n",
+        ),
+        {"schedule-steps-too-often"},
+    ),
     # the hits of all ranks over the rows of one
     "sum_without_its_count": (
         "one_run_of_all_ranks",

@@ -129,6 +129,8 @@ def train(tmp_path, monkeypatch):
         {"LOADER": "collate_fn=lambda items: (*stacked(items), None, 'words')"}
         | {"UNPACKED": "batch[:2]"},
         {"AFTER": "torch.rand(rank + 1)"},
+        {"LOADER": "); schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.1, 8 * world"}
+        | {"AFTER": "[schedule.step() for _ in range(world)]"},  # as Accelerate does
     ],
     ids=lambda parts: " ".join(parts) or "as it stands",
 )
