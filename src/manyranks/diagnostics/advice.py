@@ -438,6 +438,16 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "model.to_empty(device=device) on every rank, then initialize them or load a checkpoint.",
     ),
     (
+        r"(?:FileNotFoundError|CalledProcessError).*'(?:nvidia-smi|nvcc)",
+        "This program comes with NVIDIA's driver or CUDA, and asks a GPU. Ask torch.cuda, or leave "
+        "it out where there is no GPU.",
+    ),
+    (
+        r"No module named '(?:triton|flash_attn|transformer_engine|apex|bitsandbytes|pynvml|cupy)\b",
+        "This package runs on GPUs, or asks them. Import it where torch.cuda.is_available(), and "
+        "use PyTorch's own operations elsewhere, such as scaled_dot_product_attention.",
+    ),
+    (
         r"FileNotFoundError.*: '(?![/\\]|[A-Za-z]:)",
         "Relative paths start at the folder of the notebook or the terminal that launched.",
     ),
