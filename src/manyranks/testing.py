@@ -37,7 +37,8 @@ def on_ranks(number: int, timeout: float = 60, **environment: str) -> Callable[.
     """Call a worker on `number` ranks: `on_ranks(4)(worker, *args, **kwargs)`, results in order.
 
     The ranks run on the CPU or GPUs as under `launch`, and print what the worker prints, and the
-    line for one that asks for a GPU that is not here. `environment` holds further environment variables for all of them.
+    line for one that asks for a GPU that is not here. `environment` holds further environment
+    variables for all of them.
 
     Raises LaunchRefused, RankFailed and RanksHung as `launch` does; a frame of this package is in
     none of the tracebacks.
