@@ -105,7 +105,7 @@ class ReferenceRun:
         (folder / "facts").mkdir(parents=True)
         replay = Replay([steps_folder(self.folder, rank) for rank in range(self.ranks)])
         extent = Extent(UNLIMITED, UNLIMITED, UNLIMITED, self.timeout)
-        worker = ObservedWorker(self.call.worker, folder, extent, self.as_if_gpus, replay)
+        worker = ObservedWorker(self.call.worker, folder, extent, replay)
         limits = HangLimits(
             idle=self.timeout, processor=self.timeout, patience=self.timeout, polling=self.timeout
         )
@@ -117,6 +117,7 @@ class ReferenceRun:
                 quiet=True,
                 hang_limits=limits,
                 output=io.StringIO(),
+                as_if_gpus=self.ranks if self.as_if_gpus else 0,
             )
         except (RanksHung, HangUndecided):
             error = f"on one rank it makes no step in {self.timeout:g} s"
