@@ -37,7 +37,7 @@ from manyranks.script_doctor.notes import (
     words_of_caller,
 )
 from manyranks.script_doctor.patches import ActiveCalls, Patches, hide_from_observers
-from manyranks.script_doctor.step_records import StepRecorder
+from manyranks.script_doctor.step_records import StepRecorder, parameters_of, rates
 
 MAX_WRITES = 40  # writes to parameters that are noted, at most
 ZERO = 1e-9  # of a factor of the learning rate
@@ -312,7 +312,7 @@ class TrainingObserver:
         if id(optimizer) not in self.numbers:
             self._number(optimizer)
             self.optimizers.append(optimizer)
-        parameters = optimizer_parameters(optimizer)
+        parameters = parameters_of(optimizer)
         names = self._parameter_names()
         self.cuts.note_step(parameters)
         wrappers = [self._number(w) for w in self.wrappers if set(map(id, parameters)) & ids(w)]
@@ -347,7 +347,7 @@ class TrainingObserver:
         """
         if not self.late:
             return {}
-        held = {id(p) for optimizer in self.creation_lines for p in optimizer_parameters(optimizer)}
+        held = {id(p) for optimizer in self.creation_lines for p in parameters_of(optimizer)}
         return {
             name.removeprefix("module."): (hashes([parameter])[0], self.late[id(parameter)][1])
             for model in self.models
@@ -384,7 +384,7 @@ class TrainingObserver:
     def _note_weights(self, optimizer: Optimizer) -> None:
         facts = {
             "optimizer": self._number(optimizer),
-            "weights": hashes(optimizer_parameters(optimizer)),
+            "weights": hashes(parameters_of(optimizer)),
         }
         self.notes.write("stepped", **facts)
 
@@ -521,16 +521,6 @@ def _flag(parameter: nn.Parameter) -> bool:
 def ids(module: nn.Module) -> set[int]:
     """The ids of a module's parameters."""
     return {id(parameter) for parameter in module.parameters()}
-
-
-def optimizer_parameters(optimizer: Optimizer) -> list[torch.Tensor]:
-    """The parameters of an optimizer."""
-    return list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
-
-
-def rates(optimizer: Optimizer) -> list[float]:
-    """The learning rate of each group of parameters."""
-    return [float(group.get("lr", 0)) for group in optimizer.param_groups]
 
 
 def length_of(schedule: LRScheduler, most: int) -> int | None:
