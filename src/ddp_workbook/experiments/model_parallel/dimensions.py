@@ -155,4 +155,4 @@ def published() -> pd.DataFrame:
     ]
     columns = ["GPUs", "tensor", "context", "pipeline", "data", "sequence length"]
     columns += ["sequences of a data group", "tokens a step", "MFU"]
-    return pd.DataFrame(rows, columns=columns).set_index("GPUs")
+    return pd.DataFrame(rows, columns=columns)

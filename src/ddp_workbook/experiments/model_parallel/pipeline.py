@@ -15,7 +15,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
@@ -37,8 +36,11 @@ from ddp_workbook.experiments.model_parallel.schedules import (
     Schedule,
     Timed,
     idle_share,
+    lines_of,
     most_in_flight,
+    read,
     split,
+    stages_of_a_rank,
 )
 from manyranks import figures
 from manyranks.figures.palette import series_colour, series_look, tint
@@ -187,30 +189,29 @@ def verdict(schedule: Schedule, runs: Sequence[RankRun]) -> str:
     return words
 
 
-def summary(schedule: Schedule, runs: Sequence[RankRun]) -> pd.DataFrame:
-    """The bubble by the units and by the clock, and the micro-batches in flight on each rank."""
-    bubbles = {"on paper": schedule.bubble, "measured": idle_share(measured(runs), schedule.ranks)}
-    flying = {"on paper": schedule.in_flight, "measured": [run.in_flight for run in runs]}
-    rows = {
-        name: {"bubble": f"{bubbles[name]:.0%}"}
-        | {f"in flight, rank {rank}": most for rank, most in enumerate(flying[name])}
-        for name in bubbles
-    }
-    return pd.DataFrame.from_dict(rows, orient="index")
+def run_lines(*lines: str, micro_batches: int) -> figures.Picture:
+    """A schedule as a reader types it, a line a rank, with one stage each: what came of it."""
+    schedule = read(lines, micro_batches)
+    return timeline_plot(schedule, run(schedule))
+
+
+def run_start(start: str, ranks: int, micro_batches: int) -> figures.Picture:
+    """The same for one of STARTS."""
+    lines = lines_of(start, ranks, micro_batches)
+    schedule = read(lines, micro_batches, stages_of_a_rank(start))
+    return timeline_plot(schedule, run(schedule))
 
 
 @figures.house_style
-def timeline_plot(schedule: Schedule, runs: Sequence[RankRun] | None = None) -> figures.Picture:
+def timeline_plot(schedule: Schedule, runs: Sequence[RankRun]) -> figures.Picture:
     """The cells on paper, and below it those that were measured, a lane a rank."""
     flying = ", ".join(map(str, schedule.in_flight))
     title = f"on paper: bubble {schedule.bubble:.0%}, in flight {flying}"
     panels = [(title, "forwards", schedule.timed)]
-    words = "The ranks have not answered yet."
-    if runs is not None:
-        events, words = measured(runs), verdict(schedule, runs)
-        flying = ", ".join(str(run.in_flight) for run in runs)
-        bubble = idle_share(events, schedule.ranks)
-        panels.append((f"measured: bubble {bubble:.0%}, in flight {flying}", "ms", events))
+    events, words = measured(runs), verdict(schedule, runs)
+    flying = ", ".join(str(run.in_flight) for run in runs)
+    bubble = idle_share(events, schedule.ranks)
+    panels.append((f"measured: bubble {bubble:.0%}, in flight {flying}", "ms", events))
     axes_of, picture = panels_plot(schedule, panels)
     for axes in axes_of:
         axes.grid(axis="x")

@@ -175,12 +175,12 @@ def stage_ranks_of(values: Mapping[str, Any]) -> list[int]:
 
 
 def play_schedule() -> ScheduleGrid:
-    """Two ranks and four micro-batches with 1F1B, to begin with."""
+    """1F1B with three ranks and six micro-batches, to begin with."""
     grid = ScheduleGrid(
-        [{"start": "GPipe"}, {"start": "interleaved"}, {"start": "zero bubble"}, {"ranks": 4}],
-        ranks=2,
+        [{"start": "GPipe"}, {"start": "interleaved"}, {"start": "zero bubble"}],
+        ranks=3,
         start="1F1B",
-        micro_batches=4,
+        micro_batches=6,
     )
     grid.first()
     return grid

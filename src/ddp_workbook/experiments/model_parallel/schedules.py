@@ -11,6 +11,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
 
+import pandas as pd
+
 from manyranks.errors import WorkbookError
 
 FORWARD, BACKWARD, INPUTS, WEIGHTS = "FBIW"
@@ -142,9 +144,23 @@ def most_in_flight(cells: Sequence[Cell]) -> int:
     return most
 
 
-def bubble_formula(ranks: int, micro_batches: int, stages_of_a_rank: int = 1) -> float:
-    """Of GPipe, 1F1B, and with several stages on a rank of the interleaved schedule."""
-    return (ranks - 1) / (stages_of_a_rank * micro_batches + ranks - 1)
+def compare(ranks: int, micro_batches: int) -> pd.DataFrame:
+    """The schedules to start from: their bubbles, and what the first and the last rank hold.
+
+    Stages are those of one rank; a schedule with two has stages half as large.
+    """
+    rows = {}
+    for start, (_, stages, _) in STARTS.items():
+        schedule = read(lines_of(start, ranks, micro_batches), micro_batches, stages)
+        first, *_, last = (held / stages for held in schedule.in_flight)
+        rows[start] = {
+            "stages on a rank": stages,
+            "bubble": f"{schedule.bubble:.0%}",
+            "by formula": f"{bubble_formula(start, ranks, micro_batches):.0%}",
+            "in flight on the first rank": first,
+            "on the last": last,
+        }
+    return pd.DataFrame.from_dict(rows, orient="index")
 
 
 # What a reader has typed
@@ -320,12 +336,18 @@ def interleaved(ranks: int, micro_batches: int) -> list[list[Cell]]:
     return [[Cell(m[2], int(m[1]), int(m[3])) for m in row] for row in matches]
 
 
-STARTS = {
-    "GPipe": (gpipe, 1),
-    "1F1B": (one_forward_one_backward, 1),
-    "zero bubble": (zero_bubble, 1),
-    "interleaved": (interleaved, 2),
+STARTS = {  # how to make it, stages of a rank, and the k of its formula
+    "GPipe": (gpipe, 1, 1),
+    "1F1B": (one_forward_one_backward, 1, 1),
+    "zero bubble": (zero_bubble, 1, 3),
+    "interleaved": (interleaved, 2, 2),
 }
+
+
+def bubble_formula(start: str, ranks: int, micro_batches: int) -> float:
+    """Its bubble, (p - 1) / (k m + p - 1), if all cells of a kind take the time of UNITS."""
+    k = STARTS[start][2]
+    return (ranks - 1) / (k * micro_batches + ranks - 1)
 
 
 def stages_of_a_rank(start: str) -> int:
@@ -334,9 +356,8 @@ def stages_of_a_rank(start: str) -> int:
 
 
 def lines_of(start: str, ranks: int, micro_batches: int) -> list[str]:
-    """The lines of one of STARTS; its holes are where the ranks wait, one for each unit."""
-    make, stages = STARTS[start]
-    cells = make(ranks, micro_batches)
+    """The lines of one of STARTS."""
+    make, stages, _ = STARTS[start]
     stage_ranks = [stage % ranks for stage in range(ranks * stages)]
-    schedule = Schedule(cells, stage_ranks, micro_batches)
-    return [" ".join(map(schedule.name, row)) for row in cells]
+    schedule = Schedule(make(ranks, micro_batches), stage_ranks, micro_batches)
+    return [" ".join(map(schedule.name, row)) for row in schedule.cells]
