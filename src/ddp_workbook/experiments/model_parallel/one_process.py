@@ -1,6 +1,7 @@
 """The one process that a cut model must equal, however it is cut."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pandas as pd
 import torch
@@ -52,12 +53,12 @@ def one_process(
     return Result(losses, accuracy(model, digits), weights_on_cpu(model))
 
 
-def differences(alone: Result, degrees: Sequence[tuple[int, int, int]], **run: int) -> pd.DataFrame:
+def differences(alone: Result, degrees: Sequence[tuple[int, int, int]], **run: Any) -> pd.DataFrame:
     """How far weights and losses are from one process; `degrees` are data, pipeline, tensor."""
     rows = []
     for data, pipeline, tensor in degrees:
         ranks = data * pipeline * tensor
-        cut = {"pipeline": pipeline, "tensor": tensor}
+        cut: dict[str, Any] = {"pipeline": pipeline, "tensor": tensor}
         result = launch(model_parallel.train, ranks=ranks, **run, **cut)[0]
         losses = max(abs(a - b) for a, b in zip(result.losses, alone.losses, strict=True))
         rows.append((data, pipeline, tensor, losses, furthest(result.weights, alone.weights)))

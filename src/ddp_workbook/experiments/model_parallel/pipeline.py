@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import logging
 import tempfile
+import textwrap
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -26,7 +27,6 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.model_parallel import SEED, Stage
 from ddp_workbook.experiments.model_parallel.schedules import (
     BACKWARD,
-    CELL,
     FORWARD,
     HOLES,
     INPUTS,
@@ -38,6 +38,7 @@ from ddp_workbook.experiments.model_parallel.schedules import (
     idle_share,
     lines_of,
     most_in_flight,
+    parse,
     read,
     split,
     stages_of_a_rank,
@@ -100,7 +101,8 @@ def run_rank(
     cells: Sequence[Sequence[str]], stage_ranks: Sequence[int], micro_batches: int, unit: float
 ) -> RankRun:
     """Two steps of the schedule, the second one noted; `cells` as PyTorch writes them."""
-    device, events = setup(), []
+    device = setup()
+    events: list[Timed] = []
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)
     torch.manual_seed(SEED)
     model = DigitsTransformer(WIDTH, len(stage_ranks)).to(device)
@@ -215,7 +217,9 @@ def timeline_plot(schedule: Schedule, runs: Sequence[RankRun]) -> figures.Pictur
     axes_of, picture = panels_plot(schedule, panels)
     for axes in axes_of:
         axes.grid(axis="x")
-    picture.figure.supxlabel(words, x=0.01, ha="left", size=10.5, weight="bold")
+    wrapped = "\n".join(textwrap.wrap(words, 88))
+    picture.figure.supxlabel(wrapped, x=0.01, ha="left", size=10.5, weight="bold")
+    picture.figure.set_figheight(picture.figure.get_figheight() + 0.2 * wrapped.count("\n"))
     picture.alt = f"{'; '.join(title for title, *_ in panels)}. {words} {in_words(schedule)}"
     return picture
 
@@ -223,16 +227,17 @@ def timeline_plot(schedule: Schedule, runs: Sequence[RankRun]) -> figures.Pictur
 @figures.house_style
 def typed_plot(lines: Sequence[str], stage_ranks: Sequence[int]) -> figures.Picture:
     """The cells where they were typed, a column each; what is no cell is a question mark."""
-    schedule, events, unread = Schedule([[] for _ in lines], stage_ranks, 0), [], []
+    cells: list[list[Cell]] = [[] for _ in lines]
+    events, unread = [], []
     for rank, line in enumerate(lines):
         for column, word in enumerate(split(line)):
-            match = CELL.fullmatch(word)
-            if match and int(match[1] or rank) < len(stage_ranks):
-                cell = Cell(match[2].upper(), int(match[1] or rank), int(match[3]))
-                schedule.cells[rank].append(cell)
+            cell = parse(word, rank)
+            if cell and cell.stage < len(stage_ranks):
+                cells[rank].append(cell)
                 events.append(Timed(rank, cell, column, column + 1))
             elif word not in HOLES:
                 unread.append((column + 0.5, rank))
+    schedule = Schedule(cells, stage_ranks, 0)
     (axes,), picture = panels_plot(schedule, [("as typed", "cells", events)])
     for place in unread:
         axes.text(*place, "?", ha="center", va="center", weight="bold")

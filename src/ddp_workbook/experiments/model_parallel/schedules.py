@@ -177,14 +177,19 @@ def read(lines: Sequence[str], micro_batches: int, stages_of_a_rank: int = 1) ->
     for checks in (unreadable, on_wrong_rank):
         refuse(checks(lines, stage_ranks))
     for rank, line in enumerate(lines):
-        words = [word for word in split(line) if word not in HOLES]
-        found = [CELL.fullmatch(word).groups() for word in words]
-        cells.append([Cell(k.upper(), int(stage or rank), int(n)) for stage, k, n in found])
+        cells.append([cell for word in split(line) if (cell := parse(word, rank))])
     schedule = Schedule(cells, stage_ranks, micro_batches)
     for check in (too_many, twice, both_kinds, missing, too_early):
         refuse(check(schedule))
     _ = schedule.timed  # refuses ranks that wait for one another
     return schedule
+
+
+def parse(word: str, rank: int) -> Cell | None:
+    """The cell that is written here, of the rank's only stage if it names none; None for others."""
+    if not (match := CELL.fullmatch(word)):
+        return None
+    return Cell(match[2].upper(), int(match[1] or rank), int(match[3]))
 
 
 def split(line: str) -> list[str]:
@@ -220,8 +225,8 @@ def on_wrong_rank(lines: Sequence[str], stage_ranks: Sequence[int]) -> Iterator[
     """Cells of a stage that another rank has, or that is not there."""
     for rank, line in enumerate(lines):
         for place, word in enumerate(split(line), start=1):
-            match = CELL.fullmatch(word)
-            stage = int(match[1] or rank) if match else rank
+            cell = parse(word, rank)
+            stage = cell.stage if cell else rank
             if stage >= len(stage_ranks):
                 most = len(stage_ranks) - 1
                 yield f"Rank {rank}, cell {place}: no stage {stage} of {word}, only 0 to {most}."
@@ -332,8 +337,10 @@ def interleaved(ranks: int, micro_batches: int) -> list[list[Cell]]:
     from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
     rows = get_schedule_ops("Interleaved1F1B", ranks, micro_batches, num_stages_per_rank=2)
-    matches = [[CELL.fullmatch(str(action)) for action in row if action] for row in rows]
-    return [[Cell(m[2], int(m[1]), int(m[3])) for m in row] for row in matches]
+    return [
+        [cell for action in row if (cell := parse(str(action), rank))]
+        for rank, row in enumerate(rows)
+    ]
 
 
 STARTS = {  # how to make it, stages of a rank, and the k of its formula

@@ -81,6 +81,7 @@ def cut_by_hand(block: Block, rank: int, ranks: int) -> Block:
     """Replace the layers of a block by this rank's shares, in place."""
     for name, kind in BY_HAND_PLAN.items():
         layer = block.get_submodule(name)
+        assert isinstance(layer, nn.Linear)
         # A Linear keeps its weight as [outputs, inputs]: its columns, as in x @ W, are rows there.
         weight = layer.weight.chunk(ranks, 0 if kind is Columns else 1)[rank]
         share = kind(weight.shape[1], weight.shape[0], bias=layer.bias is not None)
@@ -92,7 +93,7 @@ def cut_by_hand(block: Block, rank: int, ranks: int) -> Block:
     return block
 
 
-BY_HAND_PLAN = {
+BY_HAND_PLAN: dict[str, type[Columns] | type[Rows]] = {
     "query_key_value": Columns,
     "attention_output": Rows,
     "mlp.0": Columns,
@@ -221,4 +222,4 @@ def dropout(ranks: int = 2) -> pd.DataFrame:
         equal = (first == second).float().mean().item()
         rows.append((place, "the same" if same else "its own", f"{equal:.0%}", words))
     columns = ["dropout", "seed of a rank", "masks that agree", ""]
-    return pd.DataFrame(rows, columns=columns).set_index("dropout")
+    return pd.DataFrame(rows, columns=columns)

@@ -38,9 +38,7 @@ def memory_wall(result: Plan) -> Wall:
     """What a GPU holds; if no sharding would help, the computation must be cut."""
     memory, needed = result.settings.memory, result.ledger.device
     unsharded = needed - result.ledger.model_states
-    words = (
-        f"{needed / GB:.0f} of {memory / GB:.0f} GB, {unsharded / GB:.0f} of it for one sequence"
-    )
+    words = f"{needed / GB:.0f} of {memory / GB:.0f} GB, {unsharded / GB:.0f} of them not sharded"
     remedy = "more GPUs, each with a smaller shard"
     if unsharded > ROOM * memory:
         remedy = "cut each layer: tensor or context parallel"
@@ -50,7 +48,7 @@ def memory_wall(result: Plan) -> Wall:
 def batch_wall(tokens: int) -> Wall:
     """One sequence on each GPU is a batch that grows with the GPUs."""
     words = f"{tokens / 1e6:.1f} of {BATCH / 1e6:.0f} M tokens a step"
-    remedy = "several GPUs for one sequence: tensor, pipeline or context parallel"
+    remedy = "several GPUs for one sequence: tensor or context parallel"
     return Wall("the batch", tokens / BATCH, words, remedy)
 
 
@@ -58,7 +56,7 @@ def network_wall(result: Plan) -> Wall:
     """All gathers and scatters beside the arithmetic that could hide them."""
     network, compute = result.network_seconds, result.compute_seconds
     words = f"{network:.1f} s of network beside {compute:.1f} s of computing"
-    remedy = "gather fewer weights: pipeline stages, or longer sequences"
+    remedy = "pipeline stages, which gather fewer weights, or more tokens on each GPU"
     return Wall("the bytes of a step", network / compute, words, remedy)
 
 
