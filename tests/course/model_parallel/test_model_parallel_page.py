@@ -56,7 +56,7 @@ def test_more_gpus_are_no_advice_where_they_would_not_help(gpus):
 @pytest.mark.parametrize("order", dimensions.ORDERS)
 def test_the_last_dimension_stays_in_the_node(order):
     """Whatever the order, each dimension sends the same, and the gradients are those of one."""
-    found = dimensions.run(order)
+    found = dimensions.run(order, 128)
     last = order.split(", ")[1]
     inside = found.traffic.set_index("ranks")["dimension"][["0,1", "2,3"]]
     assert (inside == last).all() and found.difference < 1e-6

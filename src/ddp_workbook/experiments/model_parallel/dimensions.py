@@ -23,7 +23,8 @@ from manyranks import figures
 from manyranks.figures.palette import INK, series_colour
 from manyranks.recording.collectives import run_and_record
 
-WIDTH, DEPTH, ROWS = 64, 2, 128  # rows of all ranks
+WIDTH, DEPTH = 64, 2
+SAMPLES = (32, 128, 512)  # of all ranks
 DATA, TENSOR = "data", "tensor"
 ORDERS = (f"{DATA}, {TENSOR}", f"{TENSOR}, {DATA}")
 COLOURS = {DATA: 4, TENSOR: 3}
@@ -36,7 +37,7 @@ class MeshRun(NamedTuple):
     difference: float  # of the gradients from those of one process, at most
 
 
-def step(order: str) -> float:
+def step(order: str, samples: int) -> float:
     """A step of the transformer, cut by `tensor` and sharded over `data`; how far it is off."""
     device = setup()
     logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)  # of full_tensor's calls
@@ -46,7 +47,7 @@ def step(order: str) -> float:
     torch.manual_seed(SEED)
     model = DigitsTransformer(WIDTH, DEPTH).to(device)
     digits = DigitsDataset()
-    images, labels = digits.images[:ROWS].to(device), digits.labels[:ROWS].to(device)
+    images, labels = digits.images[:samples].to(device), digits.labels[:samples].to(device)
     F.cross_entropy(alone(images), labels).backward()
     for block in model.blocks:
         parallelize_module(block, mesh[TENSOR], COLUMNS_THEN_ROWS)
@@ -64,9 +65,9 @@ def step(order: str) -> float:
     return furthest
 
 
-def run(order: str) -> MeshRun:
+def run(order: str, samples: int) -> MeshRun:
     """The step on four ranks, recorded."""
-    results, wire = run_and_record(step, order, ranks=4)
+    results, wire = run_and_record(step, order, samples, ranks=4)
     of_step = wire[wire["seq"] < wire["rank"].map(first_barriers(wire))]
     rows = []
     for group in sorted({group for group in of_step["group"] if group != "default"}):
@@ -95,7 +96,7 @@ def dimension_of(ranks: str, order: str) -> str:
 
 @figures.house_style
 def mesh_plot(found: MeshRun, order: str, **_: object) -> figures.Picture:
-    """Two nodes of two ranks, and a line for each pair that has talked, as wide as its bytes."""
+    """Two nodes of two ranks, and a line for each pair that has talked, wider for more bytes."""
     axes = figures.sheet(figures.WIDTH, 3.7)
     places = {0: (2.1, 0.9), 1: (2.1, 2.4), 2: (6.1, 0.9), 3: (6.1, 2.4)}
     size = (1.0, 0.5)
@@ -107,7 +108,7 @@ def mesh_plot(found: MeshRun, order: str, **_: object) -> figures.Picture:
     for pair in found.traffic.to_dict("records"):
         (x, y), (to_x, to_y) = (places[int(rank)] for rank in pair["ranks"].split(","))
         colour = series_colour(COLOURS[pair["dimension"]])
-        width = 1.5 + pair[column] / 60
+        width = 1 + 0.55 * pair[column] ** 0.5
         axes.plot((x, to_x), (y, to_y), color=colour, linewidth=width, zorder=0.5)
         inside = x == to_x
         words = f"{pair['dimension']}: {pair['calls']} calls, {pair[column]:.0f} kB"
@@ -133,13 +134,14 @@ def mesh_plot(found: MeshRun, order: str, **_: object) -> figures.Picture:
 
 
 def play_order() -> ddp_workbook.Play:
-    """The same step with either order of the dimensions."""
+    """The same step with either order of the dimensions, and with more or fewer samples."""
     return ddp_workbook.play(
         run,
         mesh_plot,
         ranks=None,
-        stills=[{"order": ORDERS[1]}],
+        stills=[{"samples": 32}, {"samples": 512}, {"order": ORDERS[1]}],
         order=ddp_workbook.choice("dimensions", ORDERS, ORDERS[0]),
+        samples=ddp_workbook.slider("samples of all ranks", SAMPLES, 128),
     )
 
 
