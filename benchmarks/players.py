@@ -17,6 +17,8 @@ LIMITS_S = {  # seconds, of players that run more than a toy model
     "play_hosts": 2.0,  # torchrun's own meeting asks once a second
     "play_batch": 1.5,  # six epochs
     "play_step": 1.0,  # times up to forty steps
+    "play_schedule": 1.0,  # its cells last 10 or 20 ms
+    "play_order": 1.5,  # records the calls of four ranks
 }
 
 

@@ -26,6 +26,7 @@ from ddp_workbook.chapters import (
     fully_sharded_by_hand,
     make_it_fast,
     many_machines,
+    model_parallel,
     process_groups,
     samplers,
     single_process,
@@ -33,6 +34,7 @@ from ddp_workbook.chapters import (
 )
 from ddp_workbook.chapters.digits import DigitsMLP, Result
 from ddp_workbook.experiments.fully_sharded import one_process as transformer
+from ddp_workbook.experiments.model_parallel import one_process as uncut
 from ddp_workbook.page.code_diff import what_changed
 from ddp_workbook.page.pages import all_pages
 
@@ -50,13 +52,15 @@ CHAPTERS = [
     checkpoint_and_recover,
     when_it_hangs,
     make_it_fast,
+    model_parallel,
 ]
 COMMON = {"digits", "training_run", "results"}  # what all chapters import
 PARTS = {"checkpointing", "locking", "stopping"}  # of checkpoint_and_recover
 SHARDED = CHAPTERS[6:8]  # a transformer and AdamW
-WITH_THE_MLP = [*CHAPTERS[:6], *CHAPTERS[8:]]
-REPLICATED = [*CHAPTERS[2:6], *CHAPTERS[8:]]
-ON_RANKS = REPLICATED + SHARDED
+CUT = CHAPTERS[12:]  # a transformer and SGD
+WITH_THE_MLP = [*CHAPTERS[:6], *CHAPTERS[8:12]]
+REPLICATED = [*CHAPTERS[2:6], *CHAPTERS[8:12]]
+ON_RANKS = REPLICATED + SHARDED + CUT
 CPUS = [torch.device("cpu")] * 8
 SHARED = ["EPOCHS", "BATCH_SIZE", "WIDTH", "SEED"]
 # Of the 1,797 rows the last batch has 5 (not every rank of 4 has as many), 1 (three have none), 0.
@@ -90,6 +94,9 @@ OWN_RUNS = {
     many_machines: [{}, {"epochs": 0}],
 }
 OWN_RUNS |= dict.fromkeys(SHARDED, RUNS_OF_SHARDED)
+# All ranks share the batches here; test_model_parallel.py cuts. Each rank has 4 micro-batches.
+RUNS_OF_CUT = [{"epochs": 1, "batch_size": 240}, {"epochs": 1, "batch_size": 576} | SMALL]
+OWN_RUNS |= dict.fromkeys(CUT, RUNS_OF_CUT)
 CASES = [
     (chapter, ranks, run)
     for chapter in ON_RANKS
@@ -131,7 +138,9 @@ def one_thread():
 @cache
 def one_process(chapter=single_process, **run) -> Result:
     """What this chapter's ranks must equal."""
-    train = transformer.one_process if chapter in SHARDED else single_process.train
+    train = single_process.train
+    if chapter in (*SHARDED, *CUT):
+        train = (uncut if chapter in CUT else transformer).one_process
     return train(**run)
 
 
@@ -229,6 +238,11 @@ def test_saving_changes_little_too():
     assert 0 < what_changed(samplers.train, checkpoint_and_recover.train).changed_lines <= 20 + 4
 
 
+def test_cutting_changes_little_too():
+    """And four lines more: two options, and at the end the whole model, which no rank has."""
+    assert 0 < what_changed(fully_sharded.train, model_parallel.train).changed_lines <= 16 + 4
+
+
 def test_the_files_end_alike():
     """So that no chapter shows a change there."""
     ends = [inspect.getsource(chapter).partition("\nif __name__")[2] for chapter in CHAPTERS]
@@ -301,8 +315,8 @@ OTHERS = pytest.mark.release("the other chapters under torchrun")
 )
 def test_the_file_runs_and_reports(chapter, starter):
     """On rank 0 alone; without options where that takes no time: one process, the smaller model."""
-    short = {} if chapter in WITH_THE_MLP and not starter else {"epochs": 2, "batch_size": 450}
-    short |= SMALL if chapter in SHARDED else {}
+    short = {} if chapter in WITH_THE_MLP and not starter else {"epochs": 2, "batch_size": 448}
+    short |= SMALL if chapter in (*SHARDED, *CUT) else {}
     run_result = run_file(chapter, *starter, **short)
     assert run_result.returncode == 0, run_result.stderr
     expected = (
@@ -320,7 +334,7 @@ def test_the_docstring_names_the_command_that_runs_the_file(chapter):
 
 @pytest.mark.parametrize("chapter", ON_RANKS, ids=stem)
 def test_train_leaves_no_process_group_behind_and_can_run_again(chapter):
-    run = {"epochs": 1, "batch_size": 450} | (SMALL if chapter in SHARDED else {})
+    run = {"epochs": 1, "batch_size": 448} | (SMALL if chapter in (*SHARDED, *CUT) else {})
     assert_same(chapter.train(**run), one_process(chapter, **run))
     assert not dist.is_initialized()
     assert "RANK" not in os.environ

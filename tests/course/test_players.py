@@ -3,6 +3,7 @@
 import pytest
 
 from benchmarks.players import PLAY_CALL, Player, players
+from ddp_workbook.experiments.model_parallel.schedules import ScheduleRefused
 from ddp_workbook.page import pages
 from ddp_workbook.page.play import Play
 from manyranks.errors import RankFailed, RanksHung
@@ -15,6 +16,7 @@ TO_BE_SEEN = {  # what a control shows on purpose
     "play_sum": (RankFailed, RanksHung),  # rank 3 is killed, or makes the others wait
     "play_stop": (RankFailed,),  # a rank leaves alone
     "play_plan": (PlanRefused,),  # a strategy that the GPUs do not divide
+    "play_schedule": (ScheduleRefused,),  # empty lines
 }
 
 

@@ -80,6 +80,8 @@ class DigitsTransformer(nn.Module):
     number of heads, 4. Nearly all parameters are in the blocks: 12 · width² + 11 · width each.
     """
 
+    heads = HEADS
+
     def __init__(self, width: int = 64, depth: int = 3) -> None:
         super().__init__()
         if depth < 0:
@@ -106,6 +108,7 @@ class Block(nn.Module):
         if width < 1 or width % HEADS:
             raise ValueError(f"width must be a positive multiple of {HEADS} heads, not {width}")
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.head_width = width // HEADS
         # No bias: the gradient of the keys' bias is only rounding, which Adam would amplify.
         self.query_key_value = nn.Linear(width, 3 * width, bias=False)
         self.attention_output = nn.Linear(width, width)
@@ -115,10 +118,9 @@ class Block(nn.Module):
 
     def forward(self, tokens: Tensor) -> Tensor:
         """The tokens, plus what attention and the MLP add to them."""
-        parts = self.query_key_value(self.norm_1(tokens)).unflatten(-1, (3, HEADS, -1))
-        query, key, value = parts.permute(
-            2, 0, 3, 1, 4
-        )  # each [rows, heads, tokens, width / heads]
+        # Head after head, so that a rank with some of the columns has all of some heads.
+        parts = self.query_key_value(self.norm_1(tokens)).unflatten(-1, (-1, 3, self.head_width))
+        query, key, value = parts.permute(3, 0, 2, 1, 4)  # each [rows, heads, tokens, head_width]
         attention = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
         tokens = tokens + self.attention_output(attention)
         return tokens + self.mlp(self.norm_2(tokens))

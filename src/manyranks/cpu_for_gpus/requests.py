@@ -3,7 +3,7 @@
 import sys
 from collections.abc import Callable
 
-from manyranks.diagnostics.user_code import is_own, short
+from manyranks.diagnostics.user_code import is_cell, is_own, short
 
 GPU, MEMORY = "gpu", "memory"
 SENTENCES = {
@@ -27,7 +27,9 @@ class Requests:
         while frame is not None and not is_own(frame.f_code.co_filename):
             frame = frame.f_back  # type: ignore[assignment]
         if frame is not None:
-            self.places[kind] = f"{short(frame.f_code.co_filename)}:{frame.f_lineno}"
+            file, line = frame.f_code.co_filename, frame.f_lineno
+            place = f"line {line} of the cell" if is_cell(file) else f"{short(file)}:{line}"
+            self.places[kind] = place
             self.report(kind, SENTENCES[kind].format(place=self.places[kind]))
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import os
+import signal
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
@@ -13,6 +14,7 @@ from typing import Any
 import torch
 
 from manyranks.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
+from manyranks.launcher import fork_server
 from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
@@ -30,6 +32,8 @@ from manyranks.script_doctor.rules import evaluate_rules
 IDLE_S = 20.0  # seconds in which nothing happens until a script counts as hung
 REFERENCE_S = 60.0  # seconds for the script on one rank, at most
 WIDTH = 96
+# Else each rank would import its observers, and what they replace.
+fork_server.preload(ObservedWorker.__module__, "safetensors.torch")
 
 
 @dataclass
@@ -138,7 +142,7 @@ def doctor(
         extent = Extent(batches, passes, steps, seconds)
         observed = ObservedWorker(call.worker, folder, extent)
         limits = HangLimits(idle=IDLE_S, processor=timeout, patience=timeout, polling=IDLE_S)
-        output, ending, hung = io.StringIO(), "", False
+        output, ending, hung, killed = io.StringIO(), "", False, False
         try:
             run_ranks(
                 Call(observed, call.args, call.kwargs),
@@ -151,10 +155,12 @@ def doctor(
             )
         except (RankFailed, HangUndecided) as error:
             ending = error.explain()
-            hung = isinstance(error, RanksHung) or getattr(error, "returncode", None) is not None
+            returncode = getattr(error, "returncode", None)
+            hung = isinstance(error, RanksHung) or returncode is not None
+            killed = returncode == -signal.SIGKILL
         reference = ReferenceRun(call, folder, ranks, as_if_gpus, min(timeout, REFERENCE_S))
         of_ranks = read_notes(folder / "facts", ranks)
-        facts = Facts(of_ranks, text_of(call), usable_cores(), hung, compare(reference))
+        facts = Facts(of_ranks, text_of(call), usable_cores(), hung, killed, compare(reference))
     if facts.of_any_rank("enough"):
         ending = ""  # a rank was ended by its doctor
     if not any(facts.of_ranks):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from manyranks.errors import HangUndecided, LaunchRefused, RankFailed
+from manyranks.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
 from manyranks.launcher.calls import Call
 from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
@@ -119,7 +119,9 @@ class ReferenceRun:
                 output=io.StringIO(),
                 as_if_gpus=self.ranks if self.as_if_gpus else 0,
             )
-        except (RankFailed, HangUndecided, LaunchRefused) as failure:
+        except (RanksHung, HangUndecided):
+            error = f"on one rank it makes no step in {self.timeout:g} s"
+        except (RankFailed, LaunchRefused) as failure:
             error = f"the script ends in an error on one rank ({first_line(failure)})"
         reason = steps_folder(folder, 0) / "cannot_join.json"
         if reason.exists():

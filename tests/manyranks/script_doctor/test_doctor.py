@@ -63,6 +63,7 @@ def script(tmp_path, monkeypatch):
             "asked for 3 processes",
         ),
         ("1 / 0", "ZeroDivisionError"),
+        ("rank and os.kill(os.getpid(), 9)\ndist.barrier()", "ended by SIGKILL"),
     ],
 )
 def test_a_script_that_cannot_train_is_told_why(text, said, script):
