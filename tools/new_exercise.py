@@ -45,7 +45,7 @@ a list. Every rule that the check needs is here, and no rule that the solution b
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.judging import DistributedCheck, body, edit
+from ddp_workbook.judging import Comparison, DistributedCheck, body, edit
 
 MINUTES = {minutes}
 HINTS = [
@@ -66,8 +66,11 @@ def {name}(value: float) -> float:
 CHECK = DistributedCheck(
     # A call each, with a value for each rank. What would a wrong answer get right by luck?
     cases=[[4.5, -2.25, 7.0, 1.5], [-3.5, -1.25, -8.0, -2.75]],
-    call_text="the ranks held {{case}}",  # without it: the arguments, all their numbers in one line
-    expected=lambda values: sum(values),
+    call_text="the ranks held {{values}}",  # without it: the function and its arguments
+    compare=Comparison(
+        "Which of the ranks' numbers are in your result, and how often?",
+        lambda values: sum(values),  # without it: what the solution gives
+    ),
     mistakes={{  # where to look -> a typical thought, as an edit of the solution above
         "This is rank {{rank}}'s own number, and nothing was sent. Who adds?": body("return value"),
         "This is rank {{rank}}'s own number. Which tensor holds the sum?": edit(
@@ -77,7 +80,6 @@ CHECK = DistributedCheck(
             "total.item()", "total.item() / dist.get_world_size()"
         ),
     }},
-    hint="Which of the ranks' numbers are in your result, and how often?",
     max_collectives=1,
     on_pass="every rank returns the sum, at 1 to 4 ranks, with one collective",
 )

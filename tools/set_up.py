@@ -47,7 +47,7 @@ COMMANDS = {
     "book": ["-m", "tools.book"],
     "figures": ["-m", "tools.figures"],
     "benchmark": ["-m", "benchmarks"],
-    "gpu": ["-m", "tools.gpu"],
+    "gpu": ["-m", "benchmarks.gpu"],
     "lint": ["-m", "pre_commit", "run", "--all-files"],
 }
 # JupyterLab itself breaks lines of output within words.
@@ -65,7 +65,7 @@ ABOUT_TORCH = """
 import json, torch
 print(json.dumps([str(torch.__version__), torch.version.cuda, torch.__path__[0]]))
 """
-OF_GPU = ("numpy", "pandas", "psutil", "rich", "typer")  # besides torch
+OF_GPU = ("numpy", "pandas", "psutil")  # besides torch
 SEES_GPU = "import torch; raise SystemExit(not torch.cuda.is_available())"
 SEES_TORCH = "import importlib.util as u; raise SystemExit(u.find_spec('torch') is None)"
 

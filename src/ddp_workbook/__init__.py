@@ -18,7 +18,7 @@ if TYPE_CHECKING:  # imported when first used: a chapter under torchrun must not
     # ruff: noqa: F401
     from ddp_workbook.chapters.digits import differences
     from ddp_workbook.chapters.results import read_results
-    from ddp_workbook.experiments.one_gpu import recorded_gpu_table
+    from ddp_workbook.experiments.gpu_tables import recorded_gpu_table
     from ddp_workbook.judging.own_solution import own_solution
     from ddp_workbook.judging.reader import hint, progress, solution
     from ddp_workbook.page.code_diff import what_changed
@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # imported when first used: a chapter under torchrun must not
     from manyranks.launcher.launch import launch
     from manyranks.launcher.limits import usable_cores
     from manyranks.planning.plan import plan
+    from manyranks.planning.search import best_splits
     from manyranks.recording.collectives import record_collectives, run_and_record
     from manyranks.recording.memory import MemoryLedger
     from manyranks.recording.timeline import Timeline, timeline, timeline_of_files

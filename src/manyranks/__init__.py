@@ -34,6 +34,7 @@ if TYPE_CHECKING:  # imported when first used: a rank must not pay for pandas
     from manyranks.launcher.limits import usable_cores
     from manyranks.network.links import Network
     from manyranks.planning.plan import plan
+    from manyranks.planning.search import best_splits
     from manyranks.recording.collectives import record_collectives, run_and_record
     from manyranks.recording.memory import MemoryLedger
     from manyranks.recording.timeline import Timeline, timeline, timeline_of_files

@@ -14,6 +14,9 @@ OptionalScript = Annotated[list[str] | None, SCRIPT]
 Network = Annotated[
     str | None, typer.Option(help='"1 Gbit/s, 0.5 ms": communicate as on such a network.')
 ]
+AsIfGPUs = Annotated[
+    bool, typer.Option(help="Compute on the CPU what asks for a GPU that is not here.")
+]
 Timeout = Annotated[float, typer.Option(help="Seconds until the ranks are stopped.")]
 
 

@@ -24,7 +24,7 @@ import torch
 from manyranks.errors import WorkbookError
 from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.launch import run_ranks
-from manyranks.script_doctor.joined_loaders import WithLoaders, rank_folder
+from manyranks.script_doctor.loaders import WithLoaders, rank_folder
 from manyranks.script_doctor.replay import Replay
 
 try:
@@ -36,8 +36,9 @@ except ImportError as missing:
 def on_ranks(number: int, timeout: float = 60, **environment: str) -> Callable[..., list]:
     """Call a worker on `number` ranks: `on_ranks(4)(worker, *args, **kwargs)`, results in order.
 
-    The ranks run on the CPU or GPUs as under `launch`, and print nothing but what the worker
-    prints. `environment` holds further environment variables for all of them.
+    The ranks run on the CPU or GPUs as under `launch`, and print what the worker prints, and the
+    line for one that asks for a GPU that is not here. `environment` holds further environment
+    variables for all of them.
 
     Raises LaunchRefused, RankFailed and RanksHung as `launch` does; a frame of this package is in
     none of the tracebacks.
@@ -52,6 +53,7 @@ def on_ranks(number: int, timeout: float = 60, **environment: str) -> Callable[.
                 timeout,
                 quiet=True,
                 environment=environment,
+                as_if_gpus=True,
             )
         except WorkbookError as error:
             raise error.with_traceback(None) from None
@@ -111,7 +113,7 @@ def with_same_batches(call: Call, ranks: int, timeout: float) -> tuple[list, Any
         ):
             try:
                 same = Call(worker, call.args, call.kwargs)
-                of_runs.append(run_ranks(same, number, timeout, quiet=True))
+                of_runs.append(run_ranks(same, number, timeout, quiet=True, as_if_gpus=ranks))
             except WorkbookError as error:
                 raise error.with_traceback(None) from None
         return of_runs[0], of_runs[1][0]

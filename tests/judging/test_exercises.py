@@ -12,7 +12,8 @@ import pytest
 
 from ddp_workbook.judging import attempts
 from ddp_workbook.judging.catalogue import CHAPTERS, names
-from ddp_workbook.judging.check import DistributedCheck, Observation, load
+from ddp_workbook.judging.check import DistributedCheck, load
+from ddp_workbook.judging.comparison import Observation
 from ddp_workbook.judging.diagnosis import mismatches
 from ddp_workbook.judging.judge import examine
 from ddp_workbook.judging.on_ranks import run_variants

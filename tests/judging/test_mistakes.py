@@ -47,8 +47,9 @@ CASES = [[5], [1, 2, 3], [], [4, 4]]
 
 def check_of(mistakes: dict, **others) -> SingleProcessCheck:
     """A check of `double_sum`."""
-    defaults = {"expected": lambda case: 2 * sum(case), "hint": "Something else."}
-    return SingleProcessCheck(cases=CASES, mistakes=mistakes, on_pass="4 sums", **defaults | others)
+    compare = Comparison("Something else.", lambda case: 2 * sum(case))
+    others = {"compare": compare} | others
+    return SingleProcessCheck(cases=CASES, mistakes=mistakes, on_pass="4 sums", **others)
 
 
 def calls_of(cell: str) -> list[list[Observation]] | None:
@@ -146,9 +147,9 @@ def test_another_body_stands_below_the_docstring():
     assert (body("return 1") + edit("return 1", "return 2")).apply(SOLUTION).endswith("return 2\n")
 
 
-def test_a_condition_belongs_to_one_look():
-    with pytest.raises(ValueError, match="belongs to one of the looks"):
-        check_of({"What?": Pattern(bool)}, comparisons=[Comparison(), Comparison()])
+def test_a_pattern_is_about_a_part_that_is_compared():
+    with pytest.raises(ValueError, match=r"a pattern is about \{'sums'\}"):
+        check_of({"What?": Pattern(bool, "sums")}, compare={"sum": "Why?"}).comparisons  # noqa: B018
 
 
 def test_edited_solutions_run_together_and_one_that_hangs_spoils_nothing():

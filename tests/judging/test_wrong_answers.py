@@ -17,7 +17,8 @@ import pytest
 
 from ddp_workbook.judging import attempts, engine
 from ddp_workbook.judging.catalogue import names
-from ddp_workbook.judging.check import DistributedCheck, Pattern, load
+from ddp_workbook.judging.check import DistributedCheck, load
+from ddp_workbook.judging.comparison import Comparison
 from ddp_workbook.judging.judge import examine, judge
 from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
 from ddp_workbook.judging.verdict import NOT_YET, SOLVED, Verdict
@@ -56,12 +57,14 @@ def judged_answers(name: str) -> list[WrongAnswer]:
 
 def words_for_values(check: DistributedCheck) -> list[str]:
     """All that the check's tables say of what came back."""
-    looks = [
-        words
-        for comparison in check.comparisons
-        for words in (*comparison.mistakes, comparison.hint)
-    ]
-    return [words for words in (*dict(check.edits), *looks) if isinstance(words, str)]
+    own = [words for comparison in check.comparisons for words in words_of(comparison)]
+    return [words for words in (*dict(check.edits), *own) if isinstance(words, str)]
+
+
+def words_of(comparison: Comparison) -> list:
+    """The words for the patterns of a part, and its hints."""
+    hints = comparison.hint.values() if isinstance(comparison.hint, dict) else [comparison.hint]
+    return [*comparison.patterns, *hints]
 
 
 def is_advised_by(wrong: WrongAnswer, words: list[str]) -> bool:
@@ -208,9 +211,7 @@ def test_every_condition_of_the_table_is_met_by_a_wrong_answer(name):
 
 def conditions(name: str) -> list[str]:
     """The words of the conditions in the table of a check."""
-    looks = exercise(name).check.comparisons
-    pairs = [pair for comparison in looks for pair in comparison.mistakes.items()]
-    return [words for words, mistake in pairs if isinstance(mistake, Pattern)]
+    return [*dict.fromkeys(w for c in exercise(name).check.comparisons for w in c.patterns)]
 
 
 @each_size

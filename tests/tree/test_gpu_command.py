@@ -1,24 +1,22 @@
 """`make gpu`: parts in processes of their own, each with a limit; and no GPU, said in words."""
 
 import re
-import subprocess
 import sys
 import time
 
 import psutil
 import pytest
 import torch
-from typer.testing import CliRunner
 
+from benchmarks.gpu import __main__ as command
+from benchmarks.gpu import measurements, page
+from benchmarks.gpu.__main__ import FAILED, OK, SKIPPED, Outcome, Part
 from benchmarks.traces import alive, wait_until
-from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.data_parallel.step_times import Size
+from ddp_workbook.experiments.gpu_tables import recorded_gpu
+from ddp_workbook.page.pages import all_pages
 from tests.fresh_checkout import CHECKOUT, TORCH, FreshCheckout, assert_refused
-from tools import book, set_up
-from tools.gpu import __main__ as command
-from tools.gpu import parts, running, work
-from tools.gpu.parts import Part
-from tools.gpu.running import FAILED, OK, SKIPPED, Outcome
+from tools import set_up
 
 WORKS = Part("works", 60, ("-c", "print('fine')"))
 RAISES = Part("raises", 60, ("-c", "print('first'); raise RuntimeError('no room on the GPU')"))
@@ -34,10 +32,16 @@ time.sleep(600)
 """
 
 
-def outcomes(*chosen: Part, tmp_path, budget=600.0) -> list[Outcome]:
-    """Run these parts, with logs in the test's folder."""
+@pytest.fixture(autouse=True)
+def logs(tmp_path, monkeypatch):
+    """The test's folder for the logs of its parts."""
+    monkeypatch.setattr(command, "LOGS", tmp_path)
+
+
+def outcomes(*chosen: Part, budget=600.0) -> list[Outcome]:
+    """Run these parts."""
     reports = []
-    result = running.run_all(chosen, reports.append, budget, tmp_path)
+    result = command.run_all(chosen, reports.append, budget)
     assert reports == result
     return result
 
@@ -47,22 +51,19 @@ def outcomes(*chosen: Part, tmp_path, budget=600.0) -> list[Outcome]:
 
 def test_there_is_a_part_for_each_measurement_the_tests_and_each_page():
     """In this order; tests are those that have the marker, pages those that there are."""
-    there = parts.parts()
-    names = [part.name for part in there]
-    assert names[: len(one_gpu.MEASUREMENTS) + 1] == [*one_gpu.MEASUREMENTS, "tests"]
-    pages = names[len(one_gpu.MEASUREMENTS) + 1 :]
-    assert pages == sorted(path.stem for path in book.NOTEBOOKS)
-    assert len(set(names)) == len(names)
-    assert "tests/manyranks/launcher/test_gpu_ranks.py" in parts.tests().arguments
-    assert "tests/course/samplers/test_samplers.py" not in parts.tests().arguments
+    names = [part.name for part in command.parts()]
+    pages = sorted(path.stem for path in all_pages())
+    assert names == [*measurements.MEASUREMENTS, "tests", *pages]
+    assert "tests/manyranks/launcher/test_gpu_ranks.py" in command.tests().arguments
+    assert "tests/course/samplers/test_samplers.py" not in command.tests().arguments
 
 
 # Running them
 
 
-def test_a_part_that_fails_is_reported_and_the_others_go_on(tmp_path):
+def test_a_part_that_fails_is_reported_and_the_others_go_on():
     """An exception, a crash, a package that is not there."""
-    result = outcomes(RAISES, CRASHES, LACKS, WORKS, tmp_path=tmp_path)
+    result = outcomes(RAISES, CRASHES, LACKS, WORKS)
     assert [(outcome.name, outcome.state) for outcome in result] == [
         ("raises", FAILED), ("crashes", FAILED), ("lacks", SKIPPED), ("works", OK)
     ]  # fmt: skip
@@ -72,25 +73,24 @@ def test_a_part_that_fails_is_reported_and_the_others_go_on(tmp_path):
         "not installed here: no_such_module, nor_this",
         "",
     ]
-    assert running.last_lines("raises", tmp_path)[0] == "first"
 
 
 def test_a_part_that_waits_for_ever_is_ended_with_all_that_it_started(tmp_path):
     """Processes in sessions of their own too; the next part has its time."""
     part = Part("hangs", 2, ("-c", HANGS))
     start = time.monotonic()
-    hung, fine = outcomes(part, WORKS, tmp_path=tmp_path)
+    hung, fine = outcomes(part, WORKS)
     assert time.monotonic() - start < 40  # 2.2 s seen
     assert (hung.state, fine.state) == (FAILED, OK)
     assert hung.reason == "took more than 2 s, and was ended"
-    (child,) = running.last_lines("hangs", tmp_path)
+    child = (tmp_path / "hangs.log").read_text()
     assert wait_until(lambda: not alive([int(child)]))
 
 
-def test_no_part_begins_when_the_budget_is_used_up(tmp_path, monkeypatch):
+def test_no_part_begins_when_the_budget_is_used_up(monkeypatch):
     """Skipped with the reason; a limit is never longer than what is left."""
-    monkeypatch.setattr(running, "MIN_PART_S", 3.0)
-    hung, late = outcomes(Part("hangs", 60, ("-c", HANGS)), WORKS, tmp_path=tmp_path, budget=4)
+    monkeypatch.setattr(command, "MIN_PART_S", 3.0)
+    hung, late = outcomes(Part("hangs", 60, ("-c", HANGS)), WORKS, budget=4)
     assert hung.reason == "took more than 4 s, and was ended"
     assert (late.state, late.seconds) == (SKIPPED, 0)
     assert late.reason == "no time left of 4 s; name it in ARGS= to run it alone"
@@ -99,16 +99,14 @@ def test_no_part_begins_when_the_budget_is_used_up(tmp_path, monkeypatch):
 def test_an_interrupt_ends_the_part_and_skips_the_others(tmp_path, monkeypatch):
     """The table still comes."""
     before = psutil.Process().children()  # such as the fork server of other tests
-    popen = subprocess.Popen
+    log = tmp_path / "hangs.log"
 
-    class Interrupted(popen):
-        def wait(self, timeout=None):
-            if timeout is not None:
-                raise KeyboardInterrupt
-            return super().wait()
+    def interrupted(futures):
+        assert wait_until(lambda: log.is_file() and log.read_text())
+        raise KeyboardInterrupt
 
-    monkeypatch.setattr(running.subprocess, "Popen", Interrupted)
-    first, second = outcomes(Part("hangs", 60, ("-c", HANGS)), WORKS, tmp_path=tmp_path)
+    monkeypatch.setattr(command, "wait", interrupted)
+    first, second = outcomes(Part("hangs", 60, ("-c", HANGS)), WORKS)
     assert (first.state, first.reason) == (FAILED, "interrupted")
     assert (second.state, second.reason) == (SKIPPED, "interrupted")
     assert [process for process in psutil.Process().children() if process not in before] == []
@@ -120,26 +118,24 @@ def test_an_interrupt_ends_the_part_and_skips_the_others(tmp_path, monkeypatch):
 def test_a_measurement_records_what_it_could_and_names_what_failed(tmp_path, monkeypatch, capsys):
     """On a CPU here, through the same function."""
     cpu, sizes = torch.device("cpu"), [Size(32, 1, 4), Size(33, 1, 4)]  # 33: not for 4 heads
-    failed = work.measure("precision", cpu, tmp_path, sizes=sizes, rounds=1)
+    failed = measurements.measure("precision", cpu, tmp_path, sizes=sizes, rounds=1)
     assert failed.startswith("width 33, depth 1, batch 4: ValueError: width ")
-    assert set(one_gpu.recorded_gpu("precision", tmp_path)["width"]) == {32}
+    assert set(recorded_gpu("precision", tmp_path)["width"]) == {32}
     assert "Traceback" in capsys.readouterr().out
-    assert work.measure("precision", cpu, tmp_path / "new", sizes=sizes[:1], rounds=1) == ""
-    monkeypatch.setitem(one_gpu.MEASUREMENTS, "precision", lambda _: {"a": lambda: [1 / 0]} | {})
-    assert work.measure("precision", cpu, tmp_path / "none") == (
-        "a: ZeroDivisionError: division by zero"
-    )
+    assert measurements.measure("precision", cpu, tmp_path / "new", sizes=sizes[:1], rounds=1) == ""
+    monkeypatch.setitem(measurements.MEASUREMENTS, "precision", lambda _: {"a": lambda: [1 / 0]})
+    failed = measurements.measure("precision", cpu, tmp_path / "none")
+    assert failed == "a: ZeroDivisionError: division by zero"
     assert not (tmp_path / "none").exists()
 
 
 def test_a_page_that_fails_names_its_cells(monkeypatch):
     """It runs in a copy of the folders that it refers to."""
     calls = []
-    monkeypatch.setattr(book, "execute", lambda path: calls.append((path, path.is_file())) or path)
-    monkeypatch.setattr(book, "errors", lambda path: [] if "00" in path.stem else ["cell a: E"])
-    assert work.page("00_start_here") == ""
-    with pytest.raises(SystemExit, match="cell a: E"):
-        work.main("page", "04_samplers")
+    monkeypatch.setattr(page, "execute", lambda path: calls.append((path, path.is_file())) or path)
+    monkeypatch.setattr(page, "errors", lambda path: [] if "00" in path.stem else ["cell a: E"])
+    assert page.failures("00_start_here") == []
+    assert page.failures("04_samplers") == ["cell a: E"]
     assert all(there for _, there in calls)
     assert not any(path.is_relative_to(CHECKOUT) for path, _ in calls)
 
@@ -147,37 +143,23 @@ def test_a_page_that_fails_names_its_cells(monkeypatch):
 # The command
 
 
-def call(monkeypatch, chosen: list[Part], tmp_path, *arguments: str):
-    """Run the command with other parts, as if there were a GPU."""
-    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
-    monkeypatch.setattr(command, "name_of_gpu", lambda: "A GPU, torch 9, CUDA 99")
-    monkeypatch.setattr(command, "parts", lambda: chosen)
-    monkeypatch.setattr(running.run_all, "__defaults__", (running.BUDGET_S, tmp_path))
-    monkeypatch.setattr(running.last_lines, "__defaults__", (tmp_path,))
-    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
-    app = command.typer.Typer()
-    app.command()(command.main)
-    return CliRunner().invoke(app, list(arguments))
-
-
-def test_the_table_has_a_row_a_part_and_the_exit_code_counts_all(monkeypatch, tmp_path):
+def test_a_line_a_part_and_the_exit_code_counts_all(monkeypatch, capsys):
     """0 only if all ran; the log's last lines stand where a part failed."""
-    result = call(monkeypatch, [WORKS, RAISES, LACKS], tmp_path)
-    assert result.exit_code == 1, result.output
-    assert "A GPU, torch 9, CUDA 99" in result.output
-    assert "raise RuntimeError" in result.output or "first" in result.output
-    rows = [line.split("│")[1:5] for line in result.output.splitlines() if line.startswith("│")]
-    states = [[cell.strip() for cell in row] for row in rows]
-    assert [(name, state) for name, _, state, _ in states] == [
-        ("works", OK), ("raises", FAILED), ("lacks", SKIPPED)
-    ]  # fmt: skip
-    assert "RuntimeError: no room on the GPU" in states[1][3]
-    assert call(monkeypatch, [WORKS], tmp_path).exit_code == 0
-    assert call(monkeypatch, [WORKS, LACKS], tmp_path).exit_code == 1
-    assert call(monkeypatch, [WORKS, LACKS], tmp_path, "works").exit_code == 0
-    unknown = call(monkeypatch, [WORKS, LACKS], tmp_path, "speed")
-    assert unknown.exit_code == 2
-    assert "'speed'" in unknown.output and "works, lacks" in unknown.output
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(command, "parts", lambda: [WORKS, RAISES, LACKS])
+    monkeypatch.setattr(command.signal, "signal", lambda *_: None)
+    assert command.main([]) == 1
+    printed = re.sub(r"\d+ s\b", "N s", capsys.readouterr().out)
+    assert "works: ok, N s.\n" in printed
+    assert "raises: failed, N s. RuntimeError: no room on the GPU\n  first\n" in printed
+    assert "lacks: skipped, N s. not installed here: no_such_module, nor_this\n" in printed
+    assert printed.endswith("Measurements are in data/gpu.\nfailed: raises\nskipped: lacks\n")
+    assert command.main(["works"]) == 0
+    assert command.main(["works", "lacks"]) == 1
+    with pytest.raises(SystemExit) as ended:
+        command.main(["speed"])
+    assert ended.value.code == 2
+    assert "there is no part 'speed'; there are: works, raises" in capsys.readouterr().err
 
 
 # Without a GPU, without a network
@@ -197,13 +179,6 @@ def test_without_a_gpu_one_sentence_and_nothing_else(monkeypatch, capsys):
     assert capsys.readouterr() == ("", "")
 
 
-@pytest.mark.push("the GPU's command")
-def test_a_gpu_that_cannot_be_used_is_said_in_one_line():
-    """A driver that is too old, or a GPU that another process has to itself."""
-    with pytest.raises(SystemExit, match=r"sees an NVIDIA GPU but cannot use it: \w+"):
-        command.name_of_gpu()  # there is none here
-
-
 SITE = """
 
 class cuda:
@@ -220,7 +195,8 @@ def site(tmp_path) -> FreshCheckout:
     (tmp_path / "module/torch").mkdir(parents=True)
     text = TORCH.format(version="2.11.0+cu130", cuda="13.0") + SITE
     (tmp_path / "module/torch/__init__.py").write_text(text)
-    (newcomer.folder / "tools/gpu/__main__.py").write_text(TELLS)
+    (newcomer.folder / "benchmarks/gpu").mkdir(parents=True)
+    (newcomer.folder / "benchmarks/gpu/__main__.py").write_text(TELLS)
     base = getattr(sys, "_base_executable", sys.executable)
     newcomer.variables |= {"PYTHON": base, "PYTHONPATH": str(tmp_path / "module")}
     return newcomer

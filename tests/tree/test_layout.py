@@ -32,7 +32,8 @@ WORKBENCH = {
     "diagnostics": {"errors"},
     "planning": {"command_line", "errors"},
     "network": {"planning", "errors"},
-    "launcher": {"network", "diagnostics", "rank_colours", "errors"},
+    "cpu_for_gpus": {"diagnostics"},
+    "launcher": {"cpu_for_gpus", "network", "diagnostics", "rank_colours", "errors"},
     "recording": {
         "launcher",
         "network",
@@ -42,7 +43,15 @@ WORKBENCH = {
         "files",
         "errors",
     },
-    "script_doctor": {"recording", "launcher", "network", "diagnostics", "command_line", "errors"},
+    "script_doctor": {
+        "recording",
+        "launcher",
+        "cpu_for_gpus",
+        "network",
+        "diagnostics",
+        "command_line",
+        "errors",
+    },
     "testing": {"launcher", "script_doctor", "errors"},
     "cli": {"script_doctor", "recording", "planning"},
 }

@@ -3,10 +3,12 @@
 A few have the error's cause repaired, or another error beside it, and are told nothing.
 """
 
+import importlib
 import mmap
 import os
 import pickle
 import resource
+import subprocess
 from argparse import Namespace
 from datetime import timedelta
 
@@ -611,3 +613,11 @@ def loses_a_loader_worker():
 def opens_too_many_files():
     resource.setrlimit(resource.RLIMIT_NOFILE, (60, 60))
     [open("/dev/null") for _ in range(60)]  # noqa: SIM115
+
+
+def asks_nvidia_smi():
+    subprocess.check_output(["nvidia-smi", "-L"])
+
+
+def imports_triton():
+    importlib.import_module("triton.language")

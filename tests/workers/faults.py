@@ -208,11 +208,6 @@ def waits_in_clean_up():
             dist.barrier()
 
 
-def uses_nccl():
-    dist.init_process_group("nccl")
-    dist.all_reduce(torch.ones(1))
-
-
 def no_group():
     dist.all_reduce(torch.ones(1))
 

@@ -1,32 +1,10 @@
-"""Workers that lack something: a GPU, Slurm, memory, or an object that can travel."""
+"""Workers that lack something: memory, or an object that can travel."""
 
 import os
-import runpy
-import sys
 import threading
 
 import torch
 import torch.distributed as dist
-
-from manyranks.diagnostics import exceptions
-
-
-def errors(files: list[str]) -> list[dict | None]:
-    """What each script fails with, as `exceptions.as_data` describes it; None if it runs."""
-    return [error_of(file) for file in files]
-
-
-def error_of(file: str) -> dict | None:
-    sys.argv = [file]
-    try:
-        runpy.run_path(file, run_name="__main__")
-    except BaseException as error:
-        return exceptions.as_data(error)
-    finally:
-        torch.set_default_device("cpu")
-        if dist.is_initialized():
-            dist.destroy_process_group()
-    return None
 
 
 def gathers_a_lambda():

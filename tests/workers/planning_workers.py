@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, MixedPrecisionPolicy, fully_shard
 
-from ddp_workbook.experiments.fully_sharded.strategies import FAKE
-from ddp_workbook.experiments.one_gpu import group
+from ddp_workbook.experiments.fully_sharded.strategies import FAKE, group
 from manyranks.planning.decoder import GPT, DecoderShape
 from manyranks.recording.dispatch_mode import Recorder
 from manyranks.recording.memory import MemoryBreakdown, MemoryLedger
@@ -84,7 +83,7 @@ def on_fake_ranks(
     """What rank 0 of `ranks` fake ranks holds in its third step, and (op, bytes, received)."""
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    with group(FAKE, ranks, torch.device("cpu")):
+    with group(FAKE, ranks):
         model = sharded(Decoder(shape), **ways)
         optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
         token = torch.zeros(1, 1, dtype=torch.int64)
@@ -126,3 +125,27 @@ def sharded(
     for unit in (*([block] for block in model.blocks), *ends):
         fully_shard(unit, reshard_after_forward=reshard_after_forward, **policies)
     return fully_shard(model, **policies)
+
+
+def over_micro_batches(
+    shape: DecoderShape, ranks: int, dtypes: tuple[torch.dtype | None, torch.dtype | None]
+) -> MemoryBreakdown:
+    """What rank 0 of `ranks` fake ranks holds in the third micro-batch, as a stage of a pipeline.
+
+    As PipelineStage.backward_maybe_with_nosync has it: nothing is freed or reduced before the last.
+    """
+    with group(FAKE, ranks, torch.device("cpu")):
+        model = sharded(Decoder(shape), dtypes=dtypes, reshard_after_forward=False)
+        model.set_reshard_after_backward(False)
+        model.set_requires_gradient_sync(False)
+        token = torch.zeros(1, 1, dtype=torch.int64)
+
+        def micro_batch() -> None:
+            F.cross_entropy(model(token).flatten(0, 1).float(), token.flatten()).backward()
+
+        micro_batch()
+        micro_batch()
+        gc.collect()
+        with MemoryLedger(model) as ledger:
+            micro_batch()
+    return ledger.held

@@ -15,7 +15,7 @@ edit(
 
 # %% rank 0 sends to rank 1 alone
 # told: Which rank's numbers are in this tensor
-# told: came back [[[[inf,
+# told: came back value of kernel: [[[[inf,
 # right at: 1, 2
 edit("tensor.detach(), src", "tensor.detach() if dist.get_rank() < 2 else tensor.clone(), src")
 

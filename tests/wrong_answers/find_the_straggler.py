@@ -8,8 +8,8 @@ edit("    if not steps:\n        return None\n", "")
 edit(">= 0.01", ">= 0.05")
 
 # %% a word of its own
-# told: one of the three
-# told: (2, 'often')
+# told: Which of the three words
+# told: when: often
 edit('else "sometimes"', 'else "often"')
 
 # %% the steps instead of a word

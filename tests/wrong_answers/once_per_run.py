@@ -11,7 +11,7 @@ edit("src=0", "src=dist.get_rank()")
 
 # %% every rank makes a folder of its own
 # told: How many folders does this make
-# told: 1 on rank 1
+# told: rank 1: 1
 # right at: 1
 edit("if dist.get_rank() == 0", "if True")
 

@@ -65,7 +65,7 @@ edit(
 )
 
 # %% the exception is one of the outputs
-# told: but [ValueError
+# told: outcome: [ValueError
 edit(
     "            return replica(rows)",
     """            try:

@@ -10,7 +10,7 @@ def read_the_timeline(events):
 
 # %% the cause in words of its own
 # told: Is yours one of these words
-# told: (1, 'loader')
+# told: cause: loader
 edit("return late, max(more, key=lambda cause: more[cause])", 'return late, "loader"')
 
 # %% the rank of the network

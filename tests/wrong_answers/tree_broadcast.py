@@ -60,7 +60,7 @@ def tree_broadcast(tensor, src=0):
 
 
 # %% as many rounds as log2 N, rounded down
-# told: the number of messages to rank
+# told: messages to this rank: 0
 # told: Which ranks have the numbers after each round
 # right at: 1, 2, 4
 edit("while distance < ranks", "while 2 * distance <= ranks")

@@ -17,10 +17,20 @@ from inspect import getfile, signature
 from pathlib import Path
 from textwrap import dedent, indent
 from types import ModuleType
-from typing import Any
+from typing import Any, get_type_hints
 
 from ddp_workbook.judging import source
-from ddp_workbook.judging.values import in_words
+from ddp_workbook.judging.comparison import (
+    FORM,
+    SOLUTION,
+    Comparison,
+    Pattern,
+    fields_of,
+    form_comparison,
+    item_of_form,
+)
+from ddp_workbook.judging.forms import misfit
+from ddp_workbook.judging.values import in_words, is_plain
 
 
 class CheckFailed(Exception):
@@ -38,51 +48,6 @@ class CheckFailed(Exception):
         """The sentences with their headings, as a verdict shows them."""
         headings = ("called", "came back", "required", "look at")
         return list(zip(headings, self.args, strict=True))
-
-
-@dataclass
-class Observation:
-    """One call on one rank, as it was observed there."""
-
-    call: int  # number; 0 is the first at this world size
-    rank: int
-    case: Any
-    actual: Any  # what `observe` returned
-    communication: list[dict] = field(
-        default_factory=list
-    )  # rows of `record_collectives`, without rank
-    changed_arguments: list[str] = field(default_factory=list)  # names of changed arguments
-    overwritten: bool = False  # its result had changed by the time of the last call
-    nondeterministic: bool = False  # it used an order, or a buffer, that may differ the next time
-    all_ranks: list["Observation"] = field(
-        default_factory=list, repr=False
-    )  # this call, on all ranks
-    repeats: list["Observation"] = field(
-        default_factory=list, repr=False
-    )  # this rank and case, other calls
-    solution: "Observation | None" = field(default=None, repr=False)  # the solution, here and now
-    value: Any = None  # what is compared
-    expected: Any = None  # what it must be
-
-    @property
-    def size(self) -> int:
-        """The world size."""
-        return len(self.all_ranks)
-
-    @property
-    def ops(self) -> list[str]:
-        """The names of the functions that it communicated with, in order."""
-        return [row["op"] for row in self.communication]
-
-
-@dataclass(frozen=True)
-class Pattern:
-    """A mistake that is no edit of the solution: it fits if `matches(obs)` of the first wrong call.
-
-    Its words state only what `matches` has tested, or ask. Edits that explain all come first.
-    """
-
-    matches: Callable[[Observation], Any]
 
 
 @dataclass(frozen=True)
@@ -131,49 +96,6 @@ def body(lines: str) -> Edit:
     return Edit(((None, lines),))
 
 
-class Anything:
-    """Equal to everything, for the part of a value that a mistake leaves to chance."""
-
-    def __repr__(self) -> str:
-        return "ANY"
-
-
-ANY = Anything()
-
-
-class Solution:
-    """In the place of a right value: what the solution gives on the same call and rank."""
-
-    def __repr__(self) -> str:
-        return "SOLUTION"
-
-
-SOLUTION = Solution()
-
-
-@dataclass(frozen=True)
-class Comparison:
-    """One comparison, made on every rank in every call.
-
-    `expected` is a value, or a function of (case, rank) that returns one: a second way to the
-    answer, where that is short. Otherwise it is what the solution gives.
-    Comparisons are made one after another: the first that finds something wrong gives the
-    verdict.
-    """
-
-    expected: Any = SOLUTION
-    mistakes: Mapping[str, Any] = field(default_factory=dict)  # where to look -> Pattern
-    hint: str | Callable[[Observation], str] = ""  # where to look if no mistake fits
-    select: Callable[[Observation], Any] = lambda obs: obs.actual
-    actual: str | Callable[..., str] = "{value} {where}"
-    required: str | Callable[..., str] = "{expected} {there}"
-    show: Callable[[Any], str] = in_words  # shows a value
-    equal: Callable[[Any, Any], bool] | None = (
-        None  # how values compare; `equality.values_equal` by default
-    )
-    timing_dependent: bool = False  # threads may win the race in one call and lose it in the next
-
-
 def no_solution() -> None:
     """In the place of a solution that is not loaded."""
 
@@ -182,38 +104,54 @@ def no_solution() -> None:
 class DistributedCheck:
     """A check on real ranks; one launch makes all calls of a world size."""
 
-    cases: Sequence | Callable[..., Sequence]  # function of the world size; or lists, cut to it
+    # Lists by rank, cut to the world size; named tuples, of which that is the field `ranks`; or a
+    # function of the world size
+    cases: Sequence | Callable[..., Sequence]
     on_pass: str  # what a passed attempt has shown
-    comparisons: Sequence[Comparison] = ()  # the comparisons, in order; without one, what came back
-    expected: Any = SOLUTION  # of the only comparison, if `comparisons` is empty; so is `hint`
-    hint: str = ""
-    mistakes: Mapping[str, Any] = field(
-        default_factory=dict
-    )  # where to look -> edit(s), or Pattern
-    call_text: str | Callable[..., str] = "{name}({make_args})"
+    # Where to look if the value is wrong and no mistake fits; of a value with several parts: by
+    # part, in the order in which they are compared. A Comparison says more than where to look.
+    compare: str | Comparison | Mapping[str, str | Comparison]
+    # where to look -> edit(s) of the solution, or Pattern
+    mistakes: Mapping[str, Any] = field(default_factory=dict)
+    # The call: "{call}" is the function with its arguments, "{values}" the case
+    call_text: str | Callable[..., str] = ""
     make_args: Callable[..., tuple] | None = None  # the arguments; run in the rank
     caller: Callable[..., Any] | None = None  # (function, *arguments), instead of a plain call
     observe: Callable[..., Any] | None = None  # (returned, *arguments) -> what is compared; there
     sizes: tuple[int, ...] = (1, 2, 3, 4)
     max_collectives: int | None = None  # collectives of each rank in a call
-    collectives_hint: str = "Each collective costs a round trip. Which of them is not needed?"
     unchanged_hint: str = ""  # where to look if an argument is changed; "" if it may be
-    errors: Mapping[str, str] = field(default_factory=dict)  # part of a message -> where to look
-    group: bool = True
+    # Part of an error's message, "hangs", "does not end" or "too many collectives" -> where to look
+    errors: Mapping[str, str] = field(default_factory=dict)
     network: str | None = None  # that the ranks communicate on, unless each has a GPU
     may_seed: bool = False  # the function may change the seed of torch
-    pairs: int = 40  # of mistakes that are tried together; fewer if each of them takes long
     function: Callable = field(default=no_solution, init=False)  # the solution; see `load`
+    group = True
 
-    def __post_init__(self):
+    @cached_property
+    def comparisons(self) -> list[Comparison]:
+        """The comparisons, in order, each with the name of its part."""
+        parts = self.compare if isinstance(self.compare, Mapping) else {"": self.compare}
         patterns = {words: p for words, p in self.mistakes.items() if isinstance(p, Pattern)}
-        self.comparisons = self.comparisons or [Comparison(expected=self.expected, hint=self.hint)]
-        if patterns and len(self.comparisons) > 1:
-            raise ValueError(f"a Pattern belongs to one of the looks: {[*patterns]}")
-        if patterns:
-            self.comparisons = [
-                replace(self.comparisons[0], mistakes={**self.comparisons[0].mistakes, **patterns})
-            ]
+        if strangers := {pattern.part for pattern in patterns.values()} - {*parts, ""}:
+            raise ValueError(f"a pattern is about {strangers}; the parts are {[*parts]}")
+        items = [
+            name for name in parts if name != FORM and not getattr(parts[name], "select", None)
+        ]
+        comparisons = []
+        for name, part in parts.items():
+            comparison = part if isinstance(part, Comparison) else Comparison(part)
+            about = ("", name) if name != FORM else (name,)
+            own = {words: pattern for words, pattern in patterns.items() if pattern.part in about}
+            if name == FORM:
+                keys = [key for key in parts if key != FORM]
+                comparison = form_comparison(comparison, self.returns, keys)
+            elif name in items and FORM in parts:
+                select = item_of_form(self.returns, name, items.index(name))
+                comparison = replace(comparison, select=select)
+            own = {**own, **comparison.patterns}
+            comparisons.append(replace(comparison, name=name, patterns=own))
+        return comparisons
 
     @property
     def name(self) -> str:
@@ -226,14 +164,36 @@ class DistributedCheck:
         return source.solution(Path(getfile(self.function)).read_text("utf-8"), self.name)
 
     def describe_call(self, case: Any, rank: int, part: str = "") -> str:
-        """A call in words; `part` is the key in question if a dict is compared."""
+        """A call in words; `part` is what is wrong of a value with parts."""
         if callable(self.call_text):
             return resolve(self.call_text, case, part)
-        arguments = self.arguments(case, rank) if "{make_args}" in self.call_text else ()
-        arguments_text = ", ".join(map(in_words, arguments))
-        return self.call_text.format(
-            name=self.name, case=in_words(case), make_args=arguments_text, part=part
-        )
+        if self.call_text:
+            call = self.call_in_words(case, rank) if "{call}" in self.call_text else ""
+            return self.call_text.format(call=call, case=case, values=in_words(case))
+        return self.call_in_words(case, rank)
+
+    def call_in_words(self, case: Any, rank: int) -> str:
+        """The function with its arguments: "name=value" if the value is plain, else the name."""
+        parameters, types = signature(self.function).parameters, get_type_hints(self.function)
+        values = {
+            name: value
+            for name, value in fields_of(case).items()
+            if name in parameters and not misfit(value, types[name])
+        }
+        if not self.caller and not self.group:  # there, arguments are made without other ranks
+            values = dict(zip(parameters, self.arguments(case, rank), strict=False))
+        arguments = [
+            f"{name}={in_words(values[name])}"
+            if name in values and is_plain(values[name])
+            else name
+            for name in parameters
+        ]
+        return f"{self.name}({', '.join(arguments)})"
+
+    @property
+    def returns(self) -> Any:
+        """The type that the function is annotated to return."""
+        return get_type_hints(self.function)["return"]
 
     @property
     def edits(self) -> list[tuple[str, Edit]]:
@@ -246,15 +206,25 @@ class DistributedCheck:
         ]
 
     @property
+    def max_pairs(self) -> int:
+        """How many pairs of mistakes are tried together; fewer if each takes long."""
+        return 40 if self.group or self.caller else 400
+
+    @cached_property
     def needs_solution(self) -> bool:
         """Whether a comparison is with what the solution gives."""
-        return any(comparison.expected is SOLUTION for comparison in self.comparisons)
+        cases = self.cases_of(max(self.sizes, default=0))
+        known = fields_of(cases[0]) if cases else {}
+        return any(c.expected is SOLUTION and c.name not in known for c in self.comparisons)
 
     def cases_of(self, size: int) -> list:
         """The calls at this world size, in order."""
         if callable(self.cases):
             return list(self.cases(size))
-        return [case[:size] for case in self.cases]
+        return [
+            case._replace(ranks=size) if hasattr(case, "ranks") else case[:size]
+            for case in self.cases
+        ]
 
     def ranks_of(self, case: Any, size: int) -> int:
         """How many calls a case makes: one on each rank."""
@@ -275,9 +245,8 @@ class SingleProcessCheck(DistributedCheck):
     """
 
     sizes: tuple[int, ...] = ()
-    group: bool = False
-    pairs: int = 400
     times: Callable[[Any], int] = lambda case: 1
+    group = False
 
     def cases_of(self, size: int) -> list:
         """The cases, which are the same at every world size."""

@@ -1,8 +1,9 @@
 """Looks at what a call has sent: with which operations, and in which dtype."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 
-from ddp_workbook.judging.check import Comparison, Observation, Pattern, resolve
+from ddp_workbook.judging.check import resolve
+from ddp_workbook.judging.comparison import Comparison, Observation, Pattern
 
 
 def send_rows(obs: Observation) -> list[dict]:
@@ -10,18 +11,14 @@ def send_rows(obs: Observation) -> list[dict]:
     return [row for row in obs.communication if row["op"] == "send"]
 
 
-def calls_only(
-    *allowed: str, required: str, hint: str, mistakes: Mapping[str, Pattern] | None = None
-) -> Comparison:
+def calls_only(*allowed: str, required: str, hint: str) -> Comparison:
     """Whether a rank has communicated with these operations alone."""
     return Comparison(
-        select=lambda obs: sorted({*obs.ops} - {*allowed}),
-        expected=[],
-        mistakes=mistakes or {},
-        hint=hint,
+        hint,
+        [],
+        lambda obs: sorted({*obs.ops} - {*allowed}),
         actual="rank {rank} called {value}",
         required=required,
-        show=", ".join,
     )
 
 
@@ -35,12 +32,11 @@ def bytes_sent(
         return resolve(expected, obs.case) if obs.size == 1 and not total else total
 
     return Comparison(
-        select=total_bytes,
-        expected=expected,
-        hint=hint,
-        actual=f"the right {what}, but rank {{rank}} sent {{value:,}} bytes",
+        hint,
+        expected,
+        total_bytes,
+        actual=f"the right {what}, but rank {{rank}} sent {{value}} bytes",
         required=required,
-        show=lambda value: value,
     )
 
 
@@ -54,19 +50,16 @@ ONLY_SEND_AND_RECV = calls_only(
     "recv",
     required="sends and receives, but no collective",
     hint="Which sends and receives do the same?",
-    mistakes={
-        "What does the barrier add? A receive waits until its message has arrived.": Pattern(
-            lambda obs: "barrier" in obs.ops
-        ),
-    },
 )
-MESSAGE_DTYPE = Comparison(  # of a case with a `dtype`
-    select=lambda obs: sorted(
-        {row["dtype"] for row in obs.communication} - {f"{obs.case.dtype}"[6:]}
+BARRIER = {
+    "What does the barrier add? A receive waits until its message has arrived.": Pattern(
+        lambda obs: "barrier" in obs.ops, "operations"
     ),
-    expected=[],
-    hint="Which of your lines makes the tensor that is sent, and with which dtype?",
+}
+MESSAGE_DTYPE = Comparison(  # of a case with a `dtype`
+    "Which of your lines makes the tensor that is sent, and with which dtype?",
+    [],
+    lambda obs: sorted({row["dtype"] for row in obs.communication} - {f"{obs.case.dtype}"[6:]}),
     actual="a message in {value} on rank {rank}",
     required=lambda obs: f"in {obs.case.dtype}, the dtype of the tensor",
-    show=", ".join,
 )

@@ -8,14 +8,10 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.judging.check import (
-    SOLUTION,
-    Comparison,
-    DistributedCheck,
-    Observation,
-    resolve,
-)
+from ddp_workbook.judging.check import DistributedCheck, resolve
+from ddp_workbook.judging.comparison import SOLUTION, Comparison, Observation, fields_of
 from ddp_workbook.judging.equality import is_number, kind, values_equal
+from ddp_workbook.judging.guard import EVERY_PATH_RETURNS
 
 RETURNS_NONE = "Does the function return its result, on every path?"
 FILLS_IN_PLACE = " A collective fills its tensors and returns None."
@@ -45,7 +41,11 @@ def with_values(
     """The calls, each with the value that is compared and the right one."""
     compared = [
         [
-            replace(obs, value=comparison.select(obs), expected=expected_value(comparison, obs))
+            replace(
+                obs,
+                value=selected_value(comparison, obs),
+                expected=expected_value(comparison, obs),
+            )
             for obs in call
         ]
         for call in calls
@@ -58,8 +58,10 @@ def with_values(
 
 def expected_value(comparison: Comparison, obs: Observation) -> Any:
     """The right value of a call on a rank."""
+    if comparison.expected is SOLUTION and comparison.name in fields_of(obs.case):
+        return fields_of(obs.case)[comparison.name]
     if comparison.expected is SOLUTION and obs.solution:
-        return comparison.select(obs.solution)
+        return comparison.value_of(obs.solution)
     return resolve(comparison.expected, obs.case, obs.rank)
 
 
@@ -74,6 +76,9 @@ class Unusable:
     """In the place of a value that a comparison cannot take from what came back."""
 
 
+UNUSABLE = Unusable()
+
+
 def selected_values(
     check: DistributedCheck, calls: Sequence[Sequence[Observation]]
 ) -> list[list[list[Any]]]:
@@ -85,10 +90,10 @@ def selected_values(
 
 
 def selected_value(comparison: Comparison, obs: Observation) -> Any:
-    """The value; Unusable if an earlier comparison must be right before this one can be made."""
+    """The value; UNUSABLE if an earlier comparison must be right before this one can be made."""
     with contextlib.suppress(Exception):
-        return comparison.select(obs)
-    return Unusable
+        return comparison.value_of(obs)
+    return UNUSABLE
 
 
 def all_equal(
@@ -142,24 +147,14 @@ def equal(comparison: Comparison, actual: Any, expected: Any) -> bool:
 
 def is_wrong(comparison: Comparison, obs: Observation) -> bool:
     """Whether this value is not the right one."""
-    return not equal(comparison, obs.value, obs.expected)
-
-
-def wrong_keys(comparison: Comparison, obs: Observation) -> list[str]:
-    """The keys under which a dict differs from the right one; [] if it is not a dict."""
-    value, expected = obs.value, obs.expected
-    if (
-        not isinstance(value, dict)
-        or not isinstance(expected, dict)
-        or list(value) != list(expected)
-    ):
-        return []
-    return [key for key in expected if not equal(comparison, value[key], expected[key])]
+    return obs.value is UNUSABLE or not equal(comparison, obs.value, obs.expected)
 
 
 def type_hint(comparison: Comparison, obs: Observation) -> str:
     """Where to look if the value has another type, or less precision; else ""."""
     value, expected = obs.value, obs.expected
+    if value is UNUSABLE:
+        return ""
     if value is None and expected is not None:
         return RETURNS_NONE + (FILLS_IN_PLACE if obs.communication else "")
     if kind(value) != kind(expected) and not (is_number(value) and is_number(expected)):
@@ -203,6 +198,8 @@ def in_float32(value: Any) -> Any:
 
 def fill_words(words: str | Callable[[Observation], str], obs: Observation) -> str:
     """The words, with rank and world size filled in."""
-    if callable(words):
+    if not callable(words):
+        return words.replace("{rank}", f"{obs.rank}").replace("{size}", f"{obs.size}")
+    with contextlib.suppress(Exception):  # the function expects another kind of value
         return words(obs)
-    return words.format(rank=obs.rank, size=obs.size) if "{" in words else words
+    return EVERY_PATH_RETURNS

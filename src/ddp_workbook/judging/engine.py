@@ -3,33 +3,27 @@
 import contextlib
 import tempfile
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
-from typing import Any
 
 from ddp_workbook.judging.attempts import Attempt
-from ddp_workbook.judging.check import (
-    CheckFailed,
-    Comparison,
-    DistributedCheck,
-    Observation,
-)
+from ddp_workbook.judging.check import CheckFailed, DistributedCheck
+from ddp_workbook.judging.comparison import Comparison, Observation
 from ddp_workbook.judging.diagnosis import (
     STILL_RUNNING,
-    equal,
     explain,
     fill_words,
     mismatches,
     one_rank_hint,
     type_hint,
-    wrong_keys,
 )
+from ddp_workbook.judging.guard import EVERY_PATH_RETURNS
 from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
 from ddp_workbook.judging.reasons import Extent, Reasons
-from ddp_workbook.judging.values import first_difference
+from ddp_workbook.judging.wording import failure_report, wrong_part
 from manyranks.errors import RankFailed
 
 MAX_LAUNCHES = 10  # at most, for the edited solutions of one verdict
@@ -50,6 +44,8 @@ SHARED_MEMORY = "Do the results of two calls share memory, and which line fills 
 NEEDLESS_BARRIER = (
     "What does the barrier add? The collective itself already waits for the other ranks."
 )
+NEEDLESS_COLLECTIVE = "Each collective costs a round trip. Which of them is not needed?"
+TOO_MANY_COLLECTIVES = "too many collectives"  # the key of an exercise's own words for that
 OBJECT_COLLECTIVE = (
     "An object collective is two: the lengths go first, then the objects as bytes. Which tensor "
     "could hold your values?"
@@ -152,8 +148,16 @@ def where_to_look(
         or reasons.best(Extent.FAILING_CALL)
         or kind
         or ("" if check.network else overlapping_collective_hint(bad))  # there calls shall overlap
-        or fill_words(comparison.hint, bad)
+        or hint(comparison, bad)
     )
+
+
+def hint(comparison: Comparison, bad: Observation) -> str:
+    """Where to look if no mistake is known; of a dict, for its first wrong item."""
+    if not isinstance(comparison.hint, Mapping):
+        return fill_words(comparison.hint, bad)
+    keys, _, _ = wrong_part(comparison, bad)
+    return comparison.hint.get(f"{keys[0]}" if keys else "", EVERY_PATH_RETURNS)
 
 
 def overlapping_collective_hint(bad: Observation) -> str:
@@ -164,9 +168,10 @@ def overlapping_collective_hint(bad: Observation) -> str:
 
 def pattern_hint(comparison: Comparison, bad: Observation) -> str:
     """The words of the first pattern in the comparison's table that matches; "" if none does."""
-    for words, pattern in comparison.mistakes.items():
-        if pattern.matches(bad):  # a later pattern may rely on those before it
-            return fill_words(words, bad)
+    for words, pattern in comparison.patterns.items():
+        with contextlib.suppress(Exception):  # a value that this pattern is not about
+            if pattern.matches(bad):  # a later pattern may rely on those before it
+                return fill_words(words, bad)
     return ""
 
 
@@ -211,54 +216,6 @@ def state_or_chance_hint(
     return ""
 
 
-def failure_report(
-    check: DistributedCheck,
-    comparison: Comparison,
-    obs: Observation,
-    where_to_look: str,
-    later: bool,
-) -> CheckFailed:
-    """The four sentences: called, came back, required, where to look; `later`: other calls came
-    before this one, and were right.
-    """
-    part = next(iter(wrong_keys(comparison, obs)), "")
-    called = check.describe_call(obs.case, obs.rank, part)
-    if later:
-        called += f"\n(call {obs.call + 1}; the results before it were right)"
-    actual, required = (
-        fill_template(comparison, obs, words, part)
-        for words in (comparison.actual, comparison.required)
-    )
-    if actual == required:  # the digits or elements that are shown agree
-        place, here, there = first_difference(obs.value, obs.expected, partial(equal, comparison))
-        actual, required = f"{actual}\n{place}: {here!r}", f"{required}\n{place}: {there!r}"
-    return CheckFailed(called, actual, required, where_to_look)
-
-
-def fill_template(comparison: Comparison, obs: Observation, template: Any, part: str) -> str:
-    """The words of a template, or of a function that takes what was seen.
-
-    Only the first wrong part of a dict is shown.
-    """
-    if callable(template):
-        return template(obs)
-    everyone = obs.all_ranks
-    alike = len(everyone) > 1 and all(
-        equal(comparison, other.expected, obs.expected) for other in everyone
-    )
-    all_came = alike and all(equal(comparison, other.value, obs.value) for other in everyone)
-    on = f"on rank {obs.rank}" if len(everyone) > 1 else ""
-    return template.format(
-        value=comparison.show(obs.value[part] if part else obs.value),
-        expected=comparison.show(obs.expected[part] if part else obs.expected),
-        where="on every rank" if all_came else on,
-        there="on every rank" if alike else on,
-        rank=obs.rank,
-        size=obs.size,
-        part=part,
-    ).strip()
-
-
 def forbidden_effect(check: DistributedCheck, obs: Observation) -> tuple[str, str, str] | None:
     """What came back, is required and where to look, if a right result was come by wrongly.
 
@@ -292,7 +249,7 @@ def forbidden_effect(check: DistributedCheck, obs: Observation) -> tuple[str, st
         if objects
         else NEEDLESS_BARRIER
         if "barrier" in counts
-        else check.collectives_hint
+        else check.errors.get(TOO_MANY_COLLECTIVES, NEEDLESS_COLLECTIVE)
     )
     at_most = f"at most {check.max_collectives} collective{'s' * (check.max_collectives != 1)}"
     return f"the right result, after {each} on rank {obs.rank}", at_most, look

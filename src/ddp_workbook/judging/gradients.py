@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from ddp_workbook.judging.check import Comparison
+from ddp_workbook.judging.comparison import Comparison
 from ddp_workbook.judging.set_order import RankOrderedSet
 from ddp_workbook.judging.values import in_words
 
@@ -42,15 +42,13 @@ def weights_and_gradients(_: None, model: nn.Module, *rest: object) -> dict[str,
     """The weights and gradients of the model after a call."""
     parameters = dict(model.named_parameters())
     return {
-        "weights": parameters,
-        "gradients": {name: parameter.grad for name, parameter in parameters.items()},
+        "weight": parameters,
+        "gradient": {name: parameter.grad for name, parameter in parameters.items()},
     }
 
 
 WEIGHTS_UNCHANGED = Comparison(
-    select=lambda obs: obs.actual["weights"],
-    hint="Which tensors do you write into, the parameters or their gradients?",
-    actual="the weight {part} is {value} {where}",
+    "Which tensors do you write into, the parameters or their gradients?",
     required="{expected} there, as before: only .grad changes",
 )
 

@@ -2,17 +2,10 @@
 
 from itertools import chain, zip_longest
 
-from ddp_workbook.judging.check import Comparison, Observation, Pattern, edit
-from ddp_workbook.judging.equality import is_index, kind, values_equal
+from ddp_workbook.judging.check import edit
+from ddp_workbook.judging.comparison import Observation, Pattern
+from ddp_workbook.judging.equality import values_equal
 from ddp_workbook.judging.values import in_words
-
-
-def type_of(value: object) -> str:
-    """ "a list of int", "a list with a tensor in it", "None", as far as a reader's lists go."""
-    if not isinstance(value, list | tuple):
-        return kind(value)
-    others = [kind(element) for element in value if not is_index(element)]
-    return f"a list with {others[0]} in it" if others else "a list of int"
 
 
 def returned_indices(obs: Observation) -> list[list[int]]:
@@ -42,20 +35,6 @@ def format_returned(obs: Observation) -> str:
     )
 
 
-def format_expected(obs: Observation) -> str:
-    """The right lists, a line for each rank."""
-    return "\n".join(
-        f"rank {rank_obs.rank}: {in_words(rank_obs.expected)}" for rank_obs in obs.all_ranks
-    )
-
-
-A_LIST_OF_INT = Comparison(
-    select=lambda obs: obs.actual if obs.actual is None else type_of(obs.actual),
-    expected="a list of int",
-    hint="Which of your lines makes a list of plain numbers?",
-    actual=lambda obs: f"on rank {obs.rank}: {in_words(obs.actual)}, {type_of(obs.actual)}",
-    required="a list of int",
-)
 WRONG_ORDERS = {  # edits of both solutions
     "This is the order of epoch 0. What makes it the order of another epoch?": edit(
         "seed + epoch", "seed"
@@ -73,30 +52,37 @@ WRONG_ORDERS = {  # edits of both solutions
         edit("seed + epoch", "seed + epoch + rank")
     ),
 }
-PATTERNS = {  # of lists of int
+PATTERNS = {  # of the part "samples", lists of int
     "Each rank has a block of neighbours. When you deal cards, which player gets the second one?": (
         Pattern(
-            lambda obs: concatenated(returned_indices(obs)) == interleaved(expected_indices(obs))
+            lambda obs: concatenated(returned_indices(obs)) == interleaved(expected_indices(obs)),
+            "samples",
         )
     ),
     "The same call gives other samples the next time. How do all ranks get the same "
     "order?": Pattern(
-        lambda obs: not all(values_equal(obs.actual, repeat.actual) for repeat in obs.repeats)
+        lambda obs: not all(values_equal(obs.actual, repeat.actual) for repeat in obs.repeats),
+        "samples",
     ),
     "The samples are 0 to n - 1. Where do the other numbers come from?": Pattern(
-        lambda obs: not {*concatenated(returned_indices(obs))}.issubset(range(obs.case.n))
+        lambda obs: not {*concatenated(returned_indices(obs))}.issubset(range(obs.case.n)),
+        "samples",
     ),
     "Each rank has the right samples, in another order. In which order are they dealt?": Pattern(
-        lambda obs: [*map(sorted, returned_indices(obs))] == [*map(sorted, expected_indices(obs))]
+        lambda obs: [*map(sorted, returned_indices(obs))] == [*map(sorted, expected_indices(obs))],
+        "samples",
     ),
     "Each list is right, but on another rank. Which rank gets the first sample that is dealt?": (
-        Pattern(lambda obs: sorted(returned_indices(obs)) == sorted(expected_indices(obs)))
+        Pattern(
+            lambda obs: sorted(returned_indices(obs)) == sorted(expected_indices(obs)), "samples"
+        )
     ),
     "These are the right samples, in another order. Which of your lines makes the order, and does "
     "the task make it so?": Pattern(
         lambda obs: (
             sorted(concatenated(returned_indices(obs)))
             == sorted(concatenated(expected_indices(obs)))
-        )
+        ),
+        "samples",
     ),
 }

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
-from ddp_workbook.judging.check import Comparison, edit
+from ddp_workbook.judging.check import edit
+from ddp_workbook.judging.comparison import Comparison
 
 SHARED_MISTAKES = {  # edits of both solutions
     "ddp was not called. DDP sees only what goes through it: which model gets the images?": edit(
@@ -50,11 +51,9 @@ def gradients_sent_once(begin: Tensor, hint: str) -> Comparison:
     """Whether each gradient was sent once: as many bytes as the model's numbers `begin` have."""
     # But for the broadcasts in which DDP agrees on its buckets after a first backward
     return Comparison(
-        select=lambda obs: sum(
-            row["bytes"] for row in obs.communication if row["op"] != "broadcast"
-        ),
-        expected=begin.nbytes,
-        hint=hint,
+        hint,
+        begin.nbytes,
+        lambda obs: sum(row["bytes"] for row in obs.communication if row["op"] != "broadcast"),
         actual=lambda obs: (
             f"the right step, but rank {obs.rank} has sent {obs.value} bytes "
             f"({', '.join(obs.ops) or 'nothing'})"

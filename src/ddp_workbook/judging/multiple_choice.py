@@ -3,7 +3,9 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from ddp_workbook.judging.check import ANY, CheckFailed, Comparison, Observation
+from ddp_workbook.judging.check import CheckFailed
+from ddp_workbook.judging.comparison import Comparison, Observation
+from ddp_workbook.judging.equality import ANY
 from ddp_workbook.judging.values import in_words
 
 
@@ -40,10 +42,9 @@ def first_wrong(obs: Observation) -> str:
 def all_answered(letters: Sequence[str], hint: str) -> Comparison:
     """Whether there is a name for each letter."""
     return Comparison(
-        select=lambda obs: [letter for letter, name in obs.actual.items() if not name],
-        expected=[],
-        hint=hint,
+        hint,
+        [],
+        lambda obs: [letter for letter, name in obs.actual.items() if not name],
         actual="no name for {value}; the other names are right",
         required=f"a name for each of {letters[0]} to {letters[-1]}",
-        show=", ".join,
     )

@@ -8,7 +8,8 @@ from itertools import chain
 from typing import TextIO
 
 from ddp_workbook.judging.attempts import YOUR_CELL, Attempt
-from ddp_workbook.judging.check import DistributedCheck, Observation
+from ddp_workbook.judging.check import DistributedCheck
+from ddp_workbook.judging.comparison import Observation
 from ddp_workbook.judging.in_rank import InRank, OnlyCall, Records
 from manyranks.errors import RankFailed, WorkbookError
 from manyranks.launcher import fork_server

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import combinations, islice
 
-from ddp_workbook.judging.check import Comparison, DistributedCheck, Edit, Observation
+from ddp_workbook.judging.check import DistributedCheck, Edit
+from ddp_workbook.judging.comparison import Comparison, Observation
 from ddp_workbook.judging.diagnosis import Explanation, explain, fill_words
 
 
@@ -91,7 +92,7 @@ class Reasons:
             for a, b in combinations(likely, 2)
             if a.words != b.words and (both := self.combine(a.edit, b.edit))
         )
-        candidates = self.explain_by([*islice(pairs, self.check.pairs)], None)
+        candidates = self.explain_by([*islice(pairs, self.check.max_pairs)], None)
         complete = [c.words for c in candidates if c.extent(self.compared) >= Extent.ALL_VALUES]
         return fill_words(complete[0], self.bad) if complete else ""
 

@@ -7,8 +7,6 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from ddp_workbook.judging.values import in_words
-
 
 class TensorCase(NamedTuple):
     """A call: the number of ranks that share a tensor, and the kind of tensor."""
@@ -29,11 +27,6 @@ CASES = [  # on 4 ranks the first needs two zeros, the second none; rank 3 has n
     TensorCase(0, (13, 1), torch.float32, "a parameter"),
     TensorCase(0, (3, 2), torch.float64, "not contiguous"),
 ]
-
-
-def cases(size: int) -> list[TensorCase]:
-    """The calls at this world size."""
-    return [call._replace(ranks=size) for call in CASES]
 
 
 def full_tensor(call: TensorCase) -> Tensor:
@@ -62,15 +55,6 @@ def shard(call: TensorCase, rank: int) -> Tensor:
     flat = full_tensor(call).detach().flatten()
     row = torch.cat([flat, flat.new_zeros(-len(flat) % call.ranks)])
     return row.reshape(call.ranks, -1)[rank].clone()
-
-
-def describe_tensor(value: object) -> str:
-    """A tensor's first numbers, its length or shape, and its dtype."""
-    if not isinstance(value, Tensor):
-        return in_words(value)
-    numbers = ", ".join(map(str, value.flatten()[:6].tolist()))
-    more = ", …" if value.numel() > 6 else ""
-    return f"[{numbers}{more}] of shape {tuple(value.shape)} in {value.dtype}"
 
 
 @contextlib.contextmanager

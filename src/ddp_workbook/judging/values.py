@@ -21,9 +21,19 @@ def in_words(value: Any) -> str:
     return _in_words(value, MAX_DEPTH)
 
 
+def is_plain(value: Any) -> bool:
+    """Whether a value is a number, a text, a dtype, or made of such."""
+    if isinstance(value, dict):
+        return is_plain([*value, *value.values()])
+    if isinstance(value, list | tuple | set):
+        return all(map(is_plain, value))
+    return value is None or isinstance(value, int | float | str | torch.dtype)
+
+
 def _in_words(value: Any, depth: int) -> str:
     if isinstance(value, torch.Tensor):
-        return _tensor(value)
+        inside_alone = depth < MAX_DEPTH and value.dim() == 0  # else it looks like a number
+        return f"tensor({_tensor(value)})" if inside_alone else _tensor(value)
     if type(value) in (list, tuple, dict) and depth == 0:
         return "…"
     if type(value) is dict:
@@ -66,7 +76,8 @@ def _rounded(value: Any) -> Any:
         return [_rounded(item) for item in value]
     if isinstance(value, float) and math.isfinite(value):
         number = float(f"{value:.5g}")
-        return int(number) if number == int(number) and abs(number) < 1e9 else number
+        whole = number == int(number) and abs(number) < 1e9 and f"{number}" != "-0.0"
+        return int(number) if whole else number
     return value
 
 

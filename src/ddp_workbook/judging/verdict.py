@@ -25,9 +25,8 @@ GRID_STYLE = (
 )
 LABEL_STYLE = "opacity:0.75"
 TEXT_STYLE = (
-    "margin:0; padding:0; background:transparent; white-space:pre-wrap; "
-    "word-break:normal; overflow-wrap:anywhere; "
-    "line-height:1.4"
+    "margin:0; padding:0; background:transparent; white-space:pre-wrap; word-break:normal; "
+    "overflow-wrap:anywhere; line-height:1.4"
 )
 FOLD_STYLE = "margin:0.4em 0"
 

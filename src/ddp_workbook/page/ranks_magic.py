@@ -15,7 +15,7 @@ from IPython.core.magic_arguments import argument, magic_arguments, parse_argstr
 from ddp_workbook.page.cells import Cell, compile_cell, save_cell
 from ddp_workbook.page.display import RankValues
 from ddp_workbook.page.predictions import reveal
-from manyranks.diagnostics.source import first_calls
+from manyranks.diagnostics.parsing import first_calls
 from manyranks.errors import LaunchRefused, RankFailed
 from manyranks.launcher.calls import Call
 from manyranks.launcher.launch import run_ranks
@@ -31,8 +31,8 @@ MAKES_ITS_GROUP = (
     "This cell makes its process group itself (line {line}), so %%ranks made none, as with --bare."
 )
 SCRIPT_ARGUMENTS_HINT = (
-    "%%ranks takes --bare, --timeout, --reveal and --network. Arguments for the program in the "
-    "cell go after `--`: %%ranks {ranks} -- {words}"
+    "%%ranks takes --bare, --timeout, --reveal, --network and --no-as-if-gpus. Arguments for the "
+    "program in the cell go after `--`: %%ranks {ranks} -- {words}"
 )
 
 
@@ -46,6 +46,7 @@ class RanksMagics(Magics):
     @argument("ranks", metavar="N", type=int, help="how many ranks, 1 or more")
     @argument("--bare", action="store_true", help="make no process group: the cell does it itself")
     @argument("--timeout", type=float, default=60, metavar="SECONDS", help="time limit (60)")
+    @argument("--no-as-if-gpus", action="store_true", help="fail where a GPU is asked for")
     @argument("--reveal", metavar="NAME", help="a question whose answer the cell shows")
     @argument("--network", nargs="+", metavar="ORDER", help='"1 Gbit/s, 0.5 ms": see `launch`')
     @cell_magic
@@ -80,7 +81,12 @@ class RanksMagics(Magics):
     def _values(worker: Cell, options: Namespace) -> RankValues | None:
         network = " ".join(options.network).strip("\"'") if options.network else None
         values = run_ranks(
-            Call(worker), options.ranks, options.timeout, quiet=True, network=network
+            Call(worker),
+            options.ranks,
+            options.timeout,
+            quiet=True,
+            network=network,
+            as_if_gpus=not options.no_as_if_gpus,
         )
         return RankValues(values) if any(value is not None for value in values) else None
 

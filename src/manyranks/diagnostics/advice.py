@@ -17,8 +17,9 @@ LACKS_GPU = re.compile(
     "Cannot access accelerator device|not compiled with CUDA|No CUDA GPUs|no NVIDIA driver"
     "|NVTX functions not installed|deserialize object on a CUDA|without ATen_cuda"
     "|have NCCL built in|ProcessGroupNCCL is only|SyncBatchNorm layers only work with GPU"
-    "|not linked with support for cuda"
+    "|not linked with support for cuda|has no attribute '_cuda_"
 )
+OF_GPUS = r"(?:triton|flash_attn|transformer_engine|apex|bitsandbytes|pynvml|cupy)\b"  # packages
 RETURN_LESS = "Return less, such as a mean or a part, or save it to a file and return the path."
 # (pattern in "Type: message", advice). The first that matches is given.
 FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
@@ -438,7 +439,17 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "model.to_empty(device=device) on every rank, then initialize them or load a checkpoint.",
     ),
     (
-        r"FileNotFoundError.*: '(?![/\\]|[A-Za-z]:)",
+        r"(?:FileNotFoundError|CalledProcessError).*'(?:nvidia-smi|nvcc)",
+        "This program comes with NVIDIA's driver or CUDA, and asks a GPU. Ask torch.cuda, or leave "
+        "it out where there is no GPU.",
+    ),
+    (
+        rf"No module named '{OF_GPUS}",
+        "This package runs on GPUs, or asks them. Import it where torch.cuda.is_available(), and "
+        "use PyTorch's own operations elsewhere, such as scaled_dot_product_attention.",
+    ),
+    (
+        r"FileNotFoundError.*: '(?![/\\]|[A-Za-z]:|nvidia-smi|nvcc)",
         "Relative paths start at the folder of the notebook or the terminal that launched.",
     ),
     (
@@ -447,7 +458,7 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
         "`python -m` does.",
     ),
     (
-        r"ModuleNotFoundError|ImportError",
+        rf"(?:ModuleNotFoundError|ImportError)(?!.*named '{OF_GPUS})",
         "Is it installed? The ranks import from the same folders (sys.path) as the process that "
         "launched them, and a script also from its own folder.",
     ),

@@ -11,11 +11,8 @@ from collections.abc import Iterator, Sequence
 from traceback import FrameSummary, StackSummary, TracebackException
 from typing import Any
 
-import torch
-
 from manyranks.diagnostics.evidence import Frame
 from manyranks.diagnostics.handled_errors import context_error
-from manyranks.diagnostics.source import places
 from manyranks.diagnostics.user_code import is_machinery, is_own, package, short
 from manyranks.errors import Unsendable
 
@@ -42,8 +39,7 @@ def as_data(error: BaseException) -> dict:
     """What the kernel reports about `error`; `traceback` holds the reader's own frames.
 
     `arguments` are the error's arguments that are strings; `frames` is its whole stack, innermost
-    first; `handled_error` is the error after which it waited for another rank in vain; `places` are
-    the expressions in which the reader's frames stood, and `gpus` how many GPUs the rank sees.
+    first; `handled_error` is the error after which it waited for another rank in vain.
     """
     error = error_before_exit(error)
     pages = TracebackException.from_exception(error)
@@ -64,8 +60,6 @@ def as_data(error: BaseException) -> dict:
         "arguments": [cut(arg, MAX_MESSAGE_CHARS) for arg in error.args if type(arg) is str],
         "frames": frames(error),
         "handled_error": context_error(error) if waited else None,
-        "places": places([*chain(error)]),
-        "gpus": torch.cuda.device_count(),
     }
 
 

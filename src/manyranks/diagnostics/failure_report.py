@@ -8,7 +8,7 @@ import signal
 from collections.abc import Sequence
 from dataclasses import replace
 
-from manyranks.diagnostics import advice, missing_requirements
+from manyranks.diagnostics import advice
 from manyranks.diagnostics.evidence import Evidence, State
 from manyranks.diagnostics.handled_errors import ThreadError
 from manyranks.diagnostics.mismatches import Kind, Mismatch, mismatches, ranks_in_words
@@ -187,7 +187,7 @@ def _python_failure(first: Evidence, ranks: Sequence[Evidence]) -> RankFailed:
         or transfer
         or advice.for_error(error["type"], error["reason"], own.file)
     )
-    lines += _look_at(*(missing_requirements.suggest_edits(error) or [sentence]))
+    lines += _look_at(sentence)
     return RankFailed(
         "\n".join(lines),
         rank=first.rank,

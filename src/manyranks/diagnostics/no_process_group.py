@@ -4,8 +4,8 @@ import re
 from collections.abc import Sequence
 
 from manyranks.diagnostics import advice
-from manyranks.diagnostics import source as source_of
 from manyranks.diagnostics.evidence import Evidence
+from manyranks.diagnostics.parsing import first_calls
 from manyranks.diagnostics.positions import position_from_stack
 
 ALONE = (
@@ -61,7 +61,7 @@ def _explain_no_group(ranks: Sequence[Evidence], source: str) -> str:
     if first.end.exit_frames:
         position = position_from_stack(first, first.end.exit_frames)
         sentences.append(EXIT_LINE.format(place=position.place))
-    if calls := source_of.first_calls(source, JOINING):
+    if calls := first_calls(source, JOINING):
         line, call = min((line, name) for name, line in calls.items())
         sentences.append(NOT_REACHED.format(call=call, line=line))
         if ASKS_FOR_LOCAL_RANK.search(source):

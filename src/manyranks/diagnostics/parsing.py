@@ -1,6 +1,7 @@
 """Parses Python source where other code may parse at the same moment."""
 
 import ast
+from collections.abc import Sequence
 
 TRIES = 20
 
@@ -19,3 +20,16 @@ def parse_source(source: str | bytes, path: str = "<unknown>") -> ast.Module:
         except SystemError:
             continue
     return ast.parse(source, path)
+
+
+def first_calls(text: str, names: Sequence[str]) -> dict[str, int]:
+    """The line of the first call of each of these functions, by whatever path; no other keys."""
+    lines: dict[str, int] = {}
+    if not any(name in text for name in names):
+        return lines
+    for node in ast.walk(parse_source(text)):
+        if isinstance(node, ast.Call):
+            name = getattr(node.func, "attr", getattr(node.func, "id", ""))
+            if name in names:
+                lines[name] = min(node.lineno, lines.get(name, node.lineno))
+    return lines

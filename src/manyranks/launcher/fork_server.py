@@ -25,6 +25,7 @@ PRELOAD_MODULES = [
     "torch.distributed.checkpoint",  # 0.07 s
     "torch.profiler._cupti_monitor",  # at the first step of any optimizer, also without a GPU
     "pandas",
+    "safetensors.torch",  # where it is installed: `cpu_for_gpus` replaces its `load_file`
     "manyranks.launcher.rank_process",  # not imported here: the kernel can import torch later
 ]
 # multiprocessing polls all children from whichever thread starts one: two threads at once would

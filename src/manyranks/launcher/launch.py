@@ -33,6 +33,7 @@ from manyranks.launcher.output import Printer
 from manyranks.launcher.rank_environment import NO_GPU, RankEnvironment, torchrun_line
 from manyranks.launcher.rank_handle import RankHandle
 from manyranks.launcher.rendezvous import loopback_store
+from manyranks.launcher.scheduler_variables import SchedulerVariables
 from manyranks.network.launch_network import prepare_network
 from manyranks.network.links import Network
 
@@ -59,6 +60,7 @@ def launch(
     ranks: int = 2,
     timeout: float = 60,
     network: str | Network | None = None,
+    as_if_gpus: bool = True,
     **kwargs: Any,
 ) -> list:
     """Run `worker(*args, **kwargs)` on `ranks` processes; return their results in rank order.
@@ -71,6 +73,8 @@ def launch(
     back on the CPU. Each rank computes with cores // ranks threads, at least 1. After `timeout`
     seconds the ranks are stopped, and the error says where each stood. On a `network`, such as
     "1 Gbit/s, 0.5 ms", calls that communicate take as long as there; see `network.links.network`.
+    Where the ranks see no GPU, what asks for one computes on the CPU over gloo, and one line says
+    so; `as_if_gpus=False` lets it fail.
 
     Raises:
         LaunchRefused: the call cannot work; nothing was started.
@@ -79,7 +83,8 @@ def launch(
         LaunchInterrupted: the reader interrupted; it is a KeyboardInterrupt.
     """
     preconditions.check_folder()
-    return run_ranks(call_of(worker, args, kwargs, ranks), ranks, timeout, network=network)
+    call = call_of(worker, args, kwargs, ranks)
+    return run_ranks(call, ranks, timeout, network=network, as_if_gpus=as_if_gpus)
 
 
 def run_ranks(
@@ -95,6 +100,7 @@ def run_ranks(
     cancelled: threading.Event | None = None,
     names: Sequence[str] | None = None,
     network: str | Network | None = None,
+    as_if_gpus: int = False,
 ) -> list:
     """`launch` with more options.
 
@@ -105,7 +111,8 @@ def run_ranks(
     go to `output` instead of stdout. Several launches may run at once in threads: only the main
     thread sees an interrupt, and passes it on by setting `cancelled`. `names` replace "[rank 0]"
     and so on before the lines that the processes print. With a `network` the ranks communicate as
-    on that one, over gloo, and see no GPU.
+    on that one, over gloo, and see no GPU. `as_if_gpus` may be a number of GPUs that programs
+    are told; True stands for one for each rank.
     """
     rank_process.raise_if_script_reimported()
     timeout = hang_limits.patience if hang_limits else timeout
@@ -122,12 +129,20 @@ def run_ranks(
         print(line, flush=True)
     printer = Printer(ranks, output, names)
     handles = [RankHandle(rank, printer) for rank in range(ranks)]
+    scheduler = SchedulerVariables(call.file if as_if_gpus else None)
+    if sentence := scheduler.sentence():
+        print(sentence, file=output, flush=True)
     try:
         store = loopback_store()
         environments = RankEnvironment(
-            ranks, store.port, threads, (environment or {}) | network_setup.variables | hidden
+            ranks,
+            store.port,
+            threads,
+            (environment or {}) | network_setup.variables | hidden,
+            scheduler,
         )
-        _start(handles, environments, call_bytes, main)
+        gpus = ranks if as_if_gpus is True else as_if_gpus
+        _start(handles, environments, call_bytes, main, gpus)
         watch = HangDetector(hang_limits) if hang_limits else None
         _follow(handles, timeout, printer, watch, cancelled)
         results = [_result(handle) for handle in handles]
@@ -168,6 +183,7 @@ def _start(
     environments: RankEnvironment,
     call_bytes: bytes,
     main: dict[str, str],
+    gpus: int,
 ) -> None:
     for handle in handles:
         variables = environments.of(handle.rank)
@@ -178,6 +194,7 @@ def _start(
             os.getcwd(),
             main,
             frozenset(user_code.WORKER_FOLDERS),
+            gpus,
         )
         try:
             handle.start(config)

@@ -104,6 +104,7 @@ class Printer:
         self.file, self.names = file, names
         self.max_lines = max(100, MAX_LINES // ranks)  # of each rank
         self.batch: list[str] = []
+        self.notices: set[str] = set()  # kinds that were printed
 
     def line(self, rank: int, text: str) -> None:
         """Take one line of a rank."""
@@ -112,6 +113,12 @@ class Printer:
             return
         mark, with_colour = f"[rank {rank}]", self.file is None and in_colour()
         self.batch.append(f"{ansi(rank_colour(rank), mark) if with_colour else mark} {text}")
+
+    def notice(self, kind: str, sentence: str) -> None:
+        """Take a sentence about the launch as a whole, once of each kind."""
+        if kind not in self.notices:
+            self.notices.add(kind)
+            self.batch.append(sentence)
 
     def flush(self) -> None:
         """Print what has come since the last flush."""

@@ -14,6 +14,7 @@ from manyranks.launcher.calls import Call
 from manyranks.launcher.limits import usable_cores
 from manyranks.launcher.output import prints_in_kernel
 from manyranks.launcher.rendezvous import LOOPBACK
+from manyranks.launcher.scheduler_variables import SchedulerVariables
 
 LOOPBACK_INTERFACE = {"linux": "lo", "darwin": "lo0"}.get(sys.platform)
 MAIN_GUARD = re.compile(r"^if __name__ == .__main__.:", flags=re.M)
@@ -24,8 +25,16 @@ FLIGHT_RECORDER_ENTRIES = "500"  # reading one takes 16 microseconds at the end
 class RankEnvironment:
     """What the ranks of a launch share; `of(rank)` gives the environment of one rank."""
 
-    def __init__(self, ranks: int, port: int, threads: int | None, extra: dict[str, str]):
+    def __init__(
+        self,
+        ranks: int,
+        port: int,
+        threads: int | None,
+        extra: dict[str, str],
+        scheduler: SchedulerVariables | None = None,
+    ):
         self.ranks, self.port, self.extra = ranks, port, extra
+        self.scheduler = scheduler or SchedulerVariables(None)
         self.threads = threads or max(1, usable_cores() // ranks)
 
     def of(self, rank: int) -> dict[str, str]:
@@ -61,7 +70,10 @@ class RankEnvironment:
             }
         if not has_gpu_per_rank(self.ranks):  # hide them all, so that all ranks agree on gloo
             variables |= NO_GPU
-        return os.environ | variables | self.extra
+        if self.scheduler.wants_gpu_numbers and not torch.cuda.device_count():
+            variables["CUDA_VISIBLE_DEVICES"] = ",".join(map(str, range(self.ranks)))
+        scheduler = self.scheduler.of(rank, self.ranks, self.threads)
+        return os.environ | variables | scheduler | self.extra
 
 
 def has_gpu_per_rank(ranks: int) -> bool:

@@ -36,7 +36,7 @@ class RankHandle:
     """Starts a rank and follows it; `evidence` is what the diagnostics get to see."""
 
     def __init__(self, rank: int, printer: Printer):
-        self.rank = rank
+        self.rank, self.printer = rank, printer
         self.evidence = Evidence(rank)
         self.dump = bytearray()  # what `faulthandler` wrote
         self.decoder = framing.Decoder(self._expect)
@@ -132,6 +132,8 @@ class RankHandle:
         self.evidence.stack = message.get("stack", self.evidence.stack)
         self.evidence.handled_error = message.get("handled_error", self.evidence.handled_error)
         self.evidence.thread_error = message.get("thread_error", self.evidence.thread_error)
+        if "notice" in message:
+            self.printer.notice(*message["notice"])
         self.listener = message.get("listener", self.listener)
         self.main_thread = message.get("main_thread", self.main_thread)
         if "ending" in message:

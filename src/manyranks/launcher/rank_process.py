@@ -27,13 +27,15 @@ import numpy
 import torch
 import torch.distributed as dist
 
+from manyranks import cpu_for_gpus
 from manyranks.diagnostics import exceptions, flight_recorder, user_code
 from manyranks.diagnostics.evidence import Frame, State
 from manyranks.diagnostics.handled_errors import current_error, thread_error_of
 from manyranks.errors import MissingMainGuard
-from manyranks.launcher import framing, serialization, workarounds
+from manyranks.launcher import framing, nested_processes, serialization, workarounds
 from manyranks.launcher.parent_watchdog import exit_with_kernel
 from manyranks.launcher.rendezvous import LaunchRendezvous
+from manyranks.launcher.scheduler_variables import offer_hostlist
 from manyranks.network.emulation import emulate_if_configured
 
 STACKS_SIGNAL = getattr(signal, "SIGUSR1", None)
@@ -50,6 +52,7 @@ class RankConfig:
     folder: str = "."
     main: dict[str, str] = field(default_factory=dict)  # where multiprocessing finds `__main__`
     worker_folders: frozenset[str] = frozenset()  # for `user_code`
+    gpus: int = 0  # that a program is told where none is seen: it computes on the CPU
 
 
 def main(
@@ -82,6 +85,9 @@ def main(
     worker_error = None
     try:
         set_up_process(config, rendezvous)
+        if config.gpus:
+            cpu_for_gpus.install(config.gpus, reporter.notify)
+            offer_hostlist()
         call = serialization.unpack(config.call)
         sys.argv = [call.file or "worker"]  # argparse must not see the kernel's arguments
         if call.file:
@@ -132,6 +138,11 @@ class Reporter:
         """Announce the next phase."""
         if os.getpid() == self.pid:
             self.send(phase=phase)
+
+    def notify(self, kind: str, sentence: str) -> None:
+        """Have the kernel print this sentence, unless another rank has sent one of this kind."""
+        if os.getpid() == self.pid:
+            self.send(notice=(kind, sentence))
 
     def send_outcome(self, body: Sequence, rendezvous: LaunchRendezvous, **how: Any) -> None:
         """Send the outcome; all that the worker printed goes before it."""
@@ -225,8 +236,8 @@ def set_up_process(config: RankConfig, rendezvous: LaunchRendezvous) -> None:
     compile_sources_afresh()
     rendezvous.install()
     workarounds.keep_groups_of_ddp()
-    workarounds.forbid_nested_spawn()
-    workarounds.hide_agent_store_from_children()
+    nested_processes.run_spawned_ranks_in_place()
+    nested_processes.prepare_children()
     emulate_if_configured()
     if config.main:
         rerun_main(config.main)

@@ -3,38 +3,19 @@
 import contextlib
 import ctypes
 import functools
-import importlib
 import multiprocessing.spawn
 import os
 import sys
 import tempfile
 import threading
 from collections.abc import Iterator
-from multiprocessing.process import BaseProcess
 from typing import Any
 
 import torch.distributed as dist
-import torch.multiprocessing
-
-from manyranks.diagnostics import user_code
-from manyranks.launcher.calls import takes_rank_first
 
 GROUPS: list[dist.ProcessGroup] = []
-AGENT_STORE_VARIABLE = "TORCHELASTIC_USE_AGENT_STORE"
 LOOKUP_WARNING = (
     b"The hostname of the client socket cannot be retrieved"  # a line of TCPStore's log
-)
-LAUNCH_IT = (
-    "Launch {name} itself, from its file: launch fills in its rank and world size. Or launch the "
-    "script with ranks=1: a single rank may start the others."
-)
-CALL_IT = "In a %%ranks cell, call {name}(rank, …) itself in place of this line."
-CALL_IT_ONCE = (
-    "In a %%ranks cell, replace the whole loop that makes, starts and joins the processes by one "
-    "call of {name}, with this rank and world_size."
-)
-NO_PROCESS = (
-    "mp.spawn is asked for 0 processes, so {name} does not run. Is that number the number of GPUs?"
 )
 RESOLVER_LOCK = threading.Lock()  # the environment and descriptor 2 belong to the whole process
 
@@ -101,70 +82,6 @@ def stderr_without(words: bytes) -> Iterator[None]:
             for line in buffer:
                 if words not in line:
                     os.write(2, line)
-
-
-def forbid_nested_spawn() -> None:
-    """Make `mp.spawn` in a rank say at once that the ranks have been started already.
-
-    Otherwise each rank would start all of them again, and all would meet at one port. A single rank
-    may start any process; other ranks may start functions whose first parameter is not a rank.
-    """
-    processes: Any = BaseProcess
-    start, rank = processes.start, os.getpid()
-    module: Any = importlib.import_module("torch.multiprocessing.spawn")
-    spawn = module.start_processes
-
-    def refuse(function: Any, call_it: str) -> None:
-        others = os.getpid() == rank and int(os.environ.get("WORLD_SIZE", 1)) > 1
-        own = not getattr(function, "__module__", "").startswith("torch.")
-        if others and own and takes_rank_first(function):
-            main_file = getattr(sys.modules["__main__"], "__file__", None) or ""
-            fix = call_it if user_code.is_cell(main_file) else LAUNCH_IT
-            raise RuntimeError(
-                f"The ranks have been started already, and here a rank starts {function.__name__} "
-                f"as further ranks.\n{fix.format(name=function.__name__)}"
-            )
-
-    @functools.wraps(spawn)
-    def spawn_no_ranks(
-        fn: Any, args: tuple = (), nprocs: int = 1, *more: Any, **options: Any
-    ) -> Any:
-        refuse(fn, CALL_IT)
-        if nprocs == 0:
-            print(NO_PROCESS.format(name=getattr(fn, "__name__", "its function")))
-        return spawn(fn, args, nprocs, *more, **options)
-
-    @functools.wraps(start)
-    def start_no_rank(self: BaseProcess) -> None:
-        refuse(getattr(self, "_target", None), CALL_IT_ONCE)
-        start(self)
-
-    processes.start = start_no_rank
-    module.start_processes = torch.multiprocessing.start_processes = spawn_no_ranks
-
-
-def hide_agent_store_from_children() -> None:
-    """Let a rank that is alone start processes that make a process group of their own.
-
-    They begin without the variable that says that an agent hosts the store: otherwise they wait at
-    a port of their own for a store that nobody hosts (torch 2.13, under torchrun too). Children of
-    several ranks may meet each other at the launch's store.
-    """
-    if int(os.environ["WORLD_SIZE"]) > 1:
-        return
-    processes: Any = BaseProcess
-    start = processes.start
-
-    @functools.wraps(start)
-    def start_without_agent_store(self: BaseProcess) -> None:
-        agent = os.environ.pop(AGENT_STORE_VARIABLE, None)
-        try:
-            start(self)
-        finally:
-            if agent is not None:
-                os.environ[AGENT_STORE_VARIABLE] = agent
-
-    processes.start = start_without_agent_store
 
 
 class WithoutMain(str):

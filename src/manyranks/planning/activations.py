@@ -89,6 +89,12 @@ def bytes_at_loss(shape: DecoderShape, tokens: int, saving: Saving) -> int:
     )
 
 
+def kept_for_loss(shape: DecoderShape, tokens: int, saving: Saving) -> int:
+    """Bytes from the loss to its backward: inputs of last norm and output, log-probabilities."""
+    norm_and_output = saving.cut(2 * tokens * shape.width, 0) * saving.dtype.itemsize
+    return norm_and_output + tokens * shape.vocabulary * FLOAT.itemsize // saving.tensor
+
+
 def bytes_in_backward(shape: DecoderShape, tokens: int, saving: Saving) -> int:
     """Bytes when backward enters the last block; a checkpointed block is computed again."""
     recomputed = block_bytes(

@@ -3,15 +3,20 @@
 import typer
 
 app = typer.Typer()
+TYPED = "COMMANDLINE"  # the name of click's ParameterSource for an option that was given
 
 
 @app.command()
 def plan(
+    context_of_command: typer.Context,
     parameters: str = typer.Option(
         "70B", help='A size ("70B"), a model ("Llama 3 8B", "GPT-3 175B"), or a config.json.'
     ),
     gpus: int = typer.Option(64, help="How many GPUs."),
     memory: str = typer.Option("", help='Of each GPU: "80GB" or "80GiB"; default: of --gpu.'),
+    best: bool = typer.Option(
+        False, help="Try all splits of the GPUs: all degrees and schedules that are not given."
+    ),
     strategy: str = typer.Option("fully_shard", help="fully_shard, HSDP, DDP or ZeRO-1."),
     precision: str = typer.Option(
         "bf16", help="bf16 (kept and reduced in fp32), bf16-reduce (reduced in bf16) or fp32."
@@ -23,6 +28,14 @@ def plan(
     offload: bool = typer.Option(False, help="Keep shards in the host's memory."),
     split_root: bool = typer.Option(False, help="Embedding and output as units of their own."),
     tensor: int = typer.Option(1, help="GPUs that compute each block together."),
+    pipeline: int = typer.Option(1, help="GPUs that have some of the blocks each."),
+    schedule: str = typer.Option("1f1b", help="gpipe, 1f1b, interleaved or zero-bubble."),
+    stages_per_rank: int = typer.Option(0, help="Default: 2 if interleaved, else 1."),
+    micro_batches: int = typer.Option(
+        0, help="In a step, in place of --global-batch; in a pipeline, default: one for each stage."
+    ),
+    context: int = typer.Option(1, help="GPUs that share each sequence."),
+    expert: int = typer.Option(1, help="GPUs that share the experts of a block."),
     gpu: str = typer.Option(
         "H100", help="V100, A100 40GB, A100, L40S, H100, H200, B200, MI300X or RTX 4090."
     ),
@@ -42,33 +55,27 @@ def plan(
     No GPU is needed: bytes follow from the shapes of the parameters.
     The optimizer is AdamW.
 
+    With --best, show the five fastest splits that fit, and why four of them lose to the best.
+
     The exit code is 0 if the model fits, 1 if it does not, 2 for bad input.
     """
     from manyranks.planning.config import field_value
     from manyranks.planning.plan import plan as make_plan
+    from manyranks.planning.search import best_splits
     from manyranks.planning.sizes import PlanRefused
 
+    # The defaults above are those of `make_plan`; `best_splits` tries what is not given.
+    given = {
+        name: value
+        for name, value in context_of_command.params.items()
+        if (source := context_of_command.get_parameter_source(name)) and source.name == TYPED
+    }
+    options = {name: value for name, value in given.items() if name not in ("best", "field")}
     try:
-        result = make_plan(
-            parameters,
-            gpus,
-            memory or None,
-            strategy=strategy,
-            precision=precision,
-            batch=batch,
-            global_batch=global_batch or None,
-            sequence=sequence,
-            checkpoint=checkpoint,
-            offload=offload,
-            split_root=split_root,
-            tensor=tensor,
-            gpu=gpu,
-            link=link,
-            inside=inside or None,
-            gpus_per_node=gpus_per_node,
-            fields=dict(map(field_value, field)),
-        )
+        options["fields"] = dict(map(field_value, field))
+        splits = best_splits(**options) if best else None
+        result = None if best else make_plan(**options)
     except PlanRefused as refused:
         raise typer.BadParameter(str(refused)) from None
-    typer.echo(result)
-    raise typer.Exit(0 if result.fits else 1)
+    typer.echo(splits or result)
+    raise typer.Exit(0 if (splits and splits.plans) or (result and result.fits) else 1)

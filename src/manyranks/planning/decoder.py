@@ -1,12 +1,13 @@
 """Decoder transformers as shapes of parameters, the published ones, and those of a size."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from math import prod
 from typing import Any
 
-from manyranks.planning.shards import Shape, Unit, Units, numel, of_each
+from manyranks.planning.shards import Result, Shape, Unit, Units, numel, of_each
 from manyranks.planning.sizes import format_count
 
 SMALLEST, LARGEST = 10**8, 2 * 10**12  # parameters
@@ -121,14 +122,24 @@ class DecoderShape:
         vectors = [*[(hidden,)] * ups, (self.width,)] if biases else []
         return [*[(hidden, self.width)] * ups, (self.width, hidden), *vectors]
 
-    def block(self, number: int = 0) -> list[Shape]:
-        """Shapes of the parameters of a block; each expert is a feed-forward layer of its own."""
+    def block(self, number: int = 0, expert_ranks: int = 1) -> list[Shape]:
+        """Shapes of the parameters of a block; each expert is a feed-forward layer of its own.
+
+        With `expert_ranks` the experts of one of so many ranks; with 0, all but the experts.
+        """
         shapes = [*self.attention(), *[(self.width,)] * (self.norms * self.vectors_per_norm)]
         if (experts := self.experts) is None or number in experts.dense:
             return [*shapes, *self.feed_forward(self.hidden, "hidden" in self.biases)]
         shapes += [(experts.number, self.width)]  # the router
-        shapes += self.feed_forward(experts.hidden, "experts" in self.biases) * experts.number
+        shapes += self.routed(number, expert_ranks) if expert_ranks else []
         return shapes + (self.feed_forward(experts.shared, False) if experts.shared else [])
+
+    def routed(self, number: int = 0, expert_ranks: int = 1) -> list[Shape]:
+        """Shapes of the experts among which a router chooses; none in a block without experts."""
+        if (experts := self.experts) is None or number in experts.dense:
+            return []
+        each = self.feed_forward(experts.hidden, "experts" in self.biases)
+        return each * (experts.number // expert_ranks)
 
     @property
     def embedding(self) -> list[Shape]:
@@ -147,18 +158,32 @@ class DecoderShape:
     @cached_property
     def blocks(self) -> list[Unit]:
         """All blocks; equal ones are one object."""
-        dense = self.experts.dense if self.experts else frozenset()
-        kinds = {number in dense: self.block(number) for number in range(self.layers)}
-        return [kinds[number in dense] for number in range(self.layers)]
+        return self.each_block(self.block)
 
-    def units(self, split_root: bool = False) -> Units:
+    def each_block(self, function: Callable[[int], Result]) -> list[Result]:
+        """What a function says of each block; of equal blocks it is one object."""
+        dense = self.experts.dense if self.experts else frozenset()
+        kinds = {number in dense: number for number in range(self.layers)}
+        results = {kind: function(number) for kind, number in kinds.items()}
+        return [results[number in dense] for number in range(self.layers)]
+
+    def units(self, split_root: bool = False, expert_ranks: int = 1) -> Units:
         """The shapes as `fully_shard` on each block and on the root groups them.
 
         With `split_root`, embedding and output are units as well, unless they share a weight.
+        `expert_ranks` as in `block`.
         """
+        blocks = self.blocks
+        if expert_ranks != 1:
+            blocks = self.each_block(lambda number: self.block(number, expert_ranks))
+        before, after = self.ends(split_root)
+        return [*before, *blocks, *after]
+
+    def ends(self, split_root: bool) -> tuple[Units, Units]:
+        """The units before the blocks, of which the first is the root, and those after them."""
         if split_root and not self.tied:
-            return [[], self.embedding, *self.blocks, self.output]
-        return [[*self.embedding, *self.output], *self.blocks]
+            return [[], self.embedding], [self.output]
+        return [[*self.embedding, *self.output]], []
 
     @property
     def first(self) -> int:
@@ -173,11 +198,19 @@ class DecoderShape:
     @cached_property
     def active(self) -> int:
         """The parameters that one token meets: with experts, fewer than all."""
+        return self.parameters - sum(self.each_block(self.idle))
+
+    @cached_property
+    def active_of_blocks(self) -> list[int]:
+        """The parameters of each block that one token meets."""
+        return self.each_block(lambda number: numel([self.blocks[number]]) - self.idle(number))
+
+    def idle(self, number: int) -> int:
+        """The parameters of a block that one token does not meet: those of the other experts."""
         if not self.experts:
-            return self.parameters
-        idle = self.experts.number - self.experts.active
-        each = numel([self.feed_forward(self.experts.hidden, "experts" in self.biases)])
-        return self.parameters - (self.layers - len(self.experts.dense)) * idle * each
+            return 0
+        one = numel([self.routed(number, expert_ranks=self.experts.number)])
+        return (self.experts.number - self.experts.active) * one
 
 
 def cut_by_tensor(units: Units, ranks: int) -> Units:
@@ -192,7 +225,8 @@ def cut_by_tensor(units: Units, ranks: int) -> Units:
 
 
 # Touvron et al., "Llama 2: Open Foundation and Fine-Tuned Chat Models", 2023, and its params.json;
-# "The Llama 3 Herd of Models", 2024, Table 3; the config.json of Llama 3.2, 2024;
+# "The Llama 3 Herd of Models", 2024, Table 3; the config.json of Llama 3.2, 2024; those of Mixtral
+# 8x7B, 2023, and DeepSeek-V3, 2024 (data/models), of which the second predicts one token at a time;
 # Brown et al., "Language Models are Few-Shot Learners", 2020, Table 2.1 (its 1.3 B has 24 heads of
 # 128, which is not 2,048; 32 heads of 64 are taken).
 GPT: dict[str, Any] = {
@@ -218,6 +252,21 @@ PUBLISHED_MODELS = (
     DecoderShape("Llama 2 7B", 32, 4096, 32, 32, 11008, 32000),
     DecoderShape("Llama 2 13B", 40, 5120, 40, 40, 13824, 32000),
     DecoderShape("Llama 2 70B", 80, 8192, 64, 8, 28672, 32000),
+    DecoderShape(
+        "Mixtral 8x7B", 32, 4096, 32, 8, 14336, 32000, experts=Experts(8, active=2, hidden=14336)
+    ),
+    DecoderShape(
+        "DeepSeek-V3",
+        61,
+        7168,
+        128,
+        128,
+        18432,
+        129280,
+        head_dim=128,
+        experts=Experts(256, active=8, hidden=2048, shared=2048, dense=frozenset(range(3))),
+        latent=Latent(query=1536, key_value=512, rotary=64, value=128),
+    ),
     gpt("GPT-2 124M", 12, 768, 12, positions=1024),
     gpt("GPT-3 350M", 24, 1024, 16),
     gpt("GPT-3 1.3B", 24, 2048, 32),

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from manyranks.planning.shards import Units, numel, of_each, shard_numel, shard_of, zero_1_parts
+from manyranks.planning.shards import Units, numel, of_each, shard_of, zero_1_parts
 
 FLOAT, HALF = torch.float32, torch.bfloat16
 ADAMW = 2  # tensors of a parameter's size that it keeps: exp_avg and exp_avg_sq
@@ -151,15 +151,25 @@ def fully_sharded(
     """`fully_shard` on each unit: a rank keeps 1/N of everything, and whole units for a moment.
 
     With HSDP `ranks` are those that share one model, whatever the number of copies: more replicas
-    save no memory. `offload` is CPUOffloadPolicy. Parameters and gradients are stored with padding,
-    optimizer state without it, so that depends on the rank.
+    save no memory. `offload` is CPUOffloadPolicy.
+    """
+    states = sharded_states(units, ranks, rank, policy=policy, offload=offload)
+    return replace(states, unsharded=sum(unsharded(units, ranks, policy).values()))
+
+
+def sharded_states(
+    units: Units, ranks: int, rank: int = 0, *, policy: Policy = Policy(), offload: bool = False
+) -> MemoryEstimate:
+    """What `fully_sharded` keeps between steps.
+
+    Parameters and gradients are stored with padding, optimizer state without it, so that depends on
+    the rank.
     """
     size = policy.dtype.itemsize
     shard_bytes = size * sum(of_each(units, lambda unit: shard_of(unit, ranks)))
-    elements = of_each(units, lambda unit: sum(shard_numel(s, ranks, rank) for s in unit))
+    elements = of_each(units, lambda unit: shard_of(unit, ranks, rank))
     state = ADAMW * size * sum(elements) + counters(units)
-    whole = sum(unsharded(units, ranks, policy).values())
-    return MemoryEstimate(shard_bytes, shard_bytes, state, unsharded=whole, offloaded=offload)
+    return MemoryEstimate(shard_bytes, shard_bytes, state, offloaded=offload)
 
 
 def counters(units: Units) -> int:
@@ -228,6 +238,22 @@ def left_by_forward(elements: int, ranks: int, policy: Policy) -> int:
     """Bytes that a unit of so many elements leaves from its forward to its backward."""
     number = policy.reshard_to(ranks)
     return elements * policy.compute // (number or 1) if number < ranks else 0
+
+
+def stage_pieces(units: Units, ranks: int, policy: Policy) -> dict[str, int]:
+    """The full-size pieces of a pipeline rank's blocks, which stay gathered for all micro-batches.
+
+    From torch 2.13's `PipelineStage.backward_maybe_with_nosync`: gradients are reduced once, after
+    the last micro-batch. Until then FSDP2 adds them up at full size, in `reduce_dtype`; those of
+    the block that has just been computed exist once more.
+    """
+    padded = sum(of_each(units, lambda unit: ranks * shard_of(unit, ranks)))
+    exact = of_each(units, lambda unit: numel([unit]))
+    return {
+        "the stages, gathered": padded * policy.compute,
+        "the stages, gradients added up": sum(exact) * policy.reduce,
+        "a block, new gradients": max(exact) * policy.compute,
+    }
 
 
 def unsharded_at_loss(units: Units, ranks: int, policy: Policy) -> int:

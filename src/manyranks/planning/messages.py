@@ -12,6 +12,7 @@ import pandas as pd
 import torch
 
 from manyranks.planning.formulas import FLOAT, Policy
+from manyranks.planning.pipeline import Pipeline
 from manyranks.planning.shards import Shape, Units, of_each, shard_of, zero_1_parts
 
 MIB = 2**20
@@ -22,7 +23,7 @@ BUCKET_MIB = 25  # DDP's bucket_cap_mb
 class Message(NamedTuple):
     """A call of one rank, `times` a step: `bytes` handed in, and `received`."""
 
-    op: str  # all_gather, reduce_scatter, all_reduce or broadcast
+    op: str  # all_gather, reduce_scatter, all_reduce, broadcast, all_to_all, send or recv
     when: str  # "forward", "backward" or "optimizer step"
     bytes: int
     received: int
@@ -97,6 +98,49 @@ def tensor_messages(layers: int, size: int, ranks: int, forwards: int) -> list[M
     forward = Message("all_reduce", "forward", size, size, ranks, times=2 * layers * forwards)
     backward = forward._replace(when="backward", times=2 * layers)
     return [forward, backward] if ranks > 1 else []
+
+
+def context_messages(layers: int, size: int, ranks: int, forwards: int) -> list[Message]:
+    """Context parallelism's calls: a rank's keys and values are `size` bytes in each layer.
+
+    All-gathered in each forward and once more in backward, where their gradients are
+    reduce-scattered. A ring sends as many bytes, one rank's at a time. Liu et al., "Ring Attention
+    with Blockwise Transformers", 2023; "The Llama 3 Herd of Models", 2024, section 3.3.2.
+    """
+    gather = Message("all_gather", "forward", size, ranks * size, ranks, times=layers * forwards)
+    again = gather._replace(when="backward", times=layers)
+    scatter = Message("reduce_scatter", "backward", ranks * size, size, ranks, times=layers)
+    return [gather, again, scatter] if ranks > 1 else []
+
+
+def expert_messages(layers: int, size: int, ranks: int, forwards: int) -> list[Message]:
+    """Expert parallelism's calls: `size` bytes of tokens, one copy for each expert they go to.
+
+    To the experts and back, in each forward and in backward. As many tokens for each expert are
+    assumed. Lepikhin et al., "GShard", 2020, section 3.2.
+    """
+    there = Message("all_to_all", "forward", size, size, ranks, times=2 * layers * forwards)
+    back = there._replace(when="backward", times=2 * layers)
+    return [there, back] if ranks > 1 else []
+
+
+def pipeline_messages(size: int, pipeline: Pipeline, rank: int, stride: int) -> list[Message]:
+    """What a rank of a pipeline sends and receives: `size` bytes for each micro-batch and stage.
+
+    The last stage sends nothing in forward, the first one nothing in backward.
+    """
+    every = pipeline.stages * pipeline.micro_batches
+    first, last = rank == 0, rank == pipeline.ranks - 1
+    forward, backward = (every - pipeline.micro_batches * end for end in (last, first))
+    send = Message("send", "forward", size, 0, 2, stride)
+    recv = Message("recv", "forward", 0, size, 2, stride)
+    calls = [
+        send._replace(times=forward),
+        recv._replace(times=backward),
+        send._replace(when="backward", times=backward),
+        recv._replace(when="backward", times=forward),
+    ]
+    return [call for call in calls if call.times]
 
 
 def gradient_order(units: Units, root_first: int = 0) -> list[Shape]:

@@ -33,7 +33,9 @@ def decoder_shape(parameters: Any, fields: Mapping[str, Any] | None = None) -> D
         names = {normalize(shape.name): shape for shape in PUBLISHED_MODELS}
         if normalize(parameters) in names:
             return names[normalize(parameters)]
-        if any(letters in normalize(parameters) for letters in ("llama", "gpt")):
+        if any(
+            letters in normalize(parameters) for letters in ("llama", "gpt", "mixtral", "deepseek")
+        ):
             known = ", ".join(shape.name for shape in PUBLISHED_MODELS)
             raise PlanRefused(f"parameters={parameters!r}: known by name are {known}.")
     count = parameter_count(parameters)

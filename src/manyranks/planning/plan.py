@@ -1,16 +1,17 @@
 """`plan`: whether a model fits on these GPUs, what a step sends, and what bounds a step."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 from math import prod
 from typing import Any
 
 import pandas as pd
 
 from manyranks.planning import formulas
+from manyranks.planning.activations import block_bytes, bytes_in_backward
 from manyranks.planning.activations import bytes_at_loss as saved_at_the_loss
-from manyranks.planning.activations import bytes_in_backward
 from manyranks.planning.decoder import DecoderShape
 from manyranks.planning.formulas import PARTS, MemoryEstimate, Pieces, Policy
 from manyranks.planning.hardware import (
@@ -21,15 +22,9 @@ from manyranks.planning.hardware import (
     LINK_SHARE,
     find_by_name,
 )
-from manyranks.planning.messages import (
-    Message,
-    ddp_messages,
-    fsdp_messages,
-    sum_by_kind,
-    tensor_messages,
-    zero_1_messages,
-)
+from manyranks.planning.messages import Message, ddp_messages, sum_by_kind, zero_1_messages
 from manyranks.planning.models import decoder_shape
+from manyranks.planning.pipeline import ONE_F_ONE_B, SCHEDULES
 from manyranks.planning.settings import (
     ALIASES,
     CHECKPOINTS,
@@ -38,9 +33,12 @@ from manyranks.planning.settings import (
     STRATEGIES,
     Settings,
     check,
+    count_micro_batches,
+    default_stages,
     memory_of,
-    micro_batches,
     shards_of,
+    split_of,
+    stages_of,
     tensor_of,
 )
 from manyranks.planning.shards import Units
@@ -54,7 +52,20 @@ from manyranks.planning.sizes import (
     whole_number,
 )
 from manyranks.planning.speed import Cluster, call_seconds, flops
+from manyranks.planning.stages import (
+    blocks_of_rank,
+    different_ranks,
+    estimate_rank,
+    exposed_calls,
+    operations_of_rank,
+    sharded_messages,
+    sharded_parts,
+    states_of,
+)
 
+NOTHING_FITS = (
+    "none of the changes that plan tries; best_splits tries pipeline parallelism and other splits"
+)
 TIGHT_SHARE = 0.9  # of the memory: the rest is for CUDA, NCCL and fragmentation
 MIN_SEQUENCE = 512  # tokens; no shorter sequence is proposed
 
@@ -65,6 +76,7 @@ class Plan:
 
     ledger
         Bytes on the fullest rank, by part (`formulas.MemoryEstimate`), at the worse of two moments.
+        With a pipeline that is rank `rank` of it.
     moment
         That moment: "the loss", when activations peak, or "backward", when most pieces are whole.
         Gradients count in both: FSDP2 makes them in a stream of its own, and the allocator keeps
@@ -72,12 +84,14 @@ class Plan:
     whole
         The full-size pieces of `ledger.unsharded`, in bytes, by name.
     messages
-        The calls of a step on rank 0 (`messages.Message`).
+        The calls of a step on the same rank (`messages.Message`).
     compute_seconds, network_seconds, tensor_seconds, host_seconds
         Lower bounds of a step: arithmetic at half of the GPU's peak; all calls one after the other,
         apart from those of tensor parallelism, which nothing hides; and CPU offload's copies.
-    would_fit
-        Changes that make it fit, in words; empty if it fits as it is.
+        With a pipeline those of its slowest rank.
+    context_seconds, expert_seconds, bubble_seconds
+        Like `tensor_seconds`, for the calls of context and expert parallelism; and the time in
+        which a rank of a pipeline has nothing to compute.
     """
 
     shape: DecoderShape
@@ -90,12 +104,20 @@ class Plan:
     network_seconds: float
     tensor_seconds: float = 0.0
     host_seconds: float = 0.0
-    would_fit: tuple[str, ...] = ()
+    context_seconds: float = 0.0
+    expert_seconds: float = 0.0
+    bubble_seconds: float = 0.0
+    rank: int = 0
 
     @property
     def fits(self) -> bool:
         """Whether the bytes on a GPU are no more than its memory."""
         return self.ledger.device <= self.settings.memory
+
+    @cached_property
+    def would_fit(self) -> tuple[str, ...]:
+        """Changes that make it fit, in words; empty if it fits as it is."""
+        return () if self.fits else ways_to_fit(self.shape, self.settings)
 
     @property
     def times(self) -> float:
@@ -121,13 +143,41 @@ class Plan:
     @property
     def seconds(self) -> float:
         """A step, if the longest of its bounds hides the others."""
-        return max(self.bounds.values()) + self.tensor_seconds
+        return max(self.bounds.values()) + sum(self.on_top.values())
+
+    @property
+    def on_top(self) -> dict[str, float]:
+        """Seconds of what nothing hides, by its cause, without those that are none."""
+        parts = {
+            "tensor parallelism": self.tensor_seconds,
+            "context parallelism": self.context_seconds,
+            "expert parallelism": self.expert_seconds,
+            "bubble": self.bubble_seconds,
+        }
+        return {name: seconds for name, seconds in parts.items() if seconds}
+
+    @property
+    def bubble(self) -> float:
+        """The share of a step's schedule in which a rank of the pipeline has nothing to compute."""
+        return self.settings.stages.bubble(recompute=self.settings.checkpoint is True)
+
+    @property
+    def in_flight(self) -> int:
+        """Of how many micro-batches `rank` keeps activations at most; each of its stages counts."""
+        return self.settings.stages.in_flight(self.rank)
+
+    @property
+    def block_activations(self) -> int:
+        """Bytes that one block saves for a micro-batch; there even if all are computed again."""
+        saving = replace(self.settings.saving, checkpoint=False)
+        return block_bytes(self.shape, self.settings.tokens, saving)
 
     @property
     def tokens_per_second(self) -> float:
         """Tokens per second of one GPU."""
         settings = self.settings
-        return settings.accumulate * settings.tokens / settings.tensor / self.seconds
+        together = settings.tensor * settings.pipeline
+        return settings.accumulate * settings.tokens / together / self.seconds
 
     @property
     def mfu(self) -> float:
@@ -157,7 +207,7 @@ class Plan:
             words = f"fits: {format_bytes(self.ledger.device)} of {memory} ({self.times:.0%})"
             barely = "; barely, because CUDA, NCCL and the allocator need some as well"
             return words + (barely if self.times > TIGHT_SHARE else "")
-        ways = "; ".join(self.would_fit) or "nothing that plan knows; it needs pipeline parallelism"
+        ways = "; ".join(self.would_fit) or NOTHING_FITS
         return f"does not fit: needs {self.times:.1f} x {memory}; what would: {ways}"
 
     @property
@@ -166,8 +216,7 @@ class Plan:
         parts = [f"{format_seconds(seconds)} of {name}" for name, seconds in self.bounds.items()]
         if not self.messages:
             parts[1] = "nothing is sent"
-        if self.tensor_seconds:
-            parts.append(f"{format_seconds(self.tensor_seconds)} of tensor parallelism on top")
+        parts += [f"{format_seconds(s)} of {name} on top" for name, s in self.on_top.items()]
         return f"bound by {self.bound_by}: {', '.join(parts)}"
 
     def __str__(self) -> str:
@@ -182,6 +231,7 @@ class Plan:
             f"{format_bytes(c.bytes):>8} handed in, {format_bytes(c.received):>8} received"
             for c in self.calls.itertuples()
         ]
+        schedule = [describe_pipeline(self), ""] if self.settings.pipeline > 1 else []
         speed = f"At best {self.tokens_per_second:,.0f} tokens/s on each GPU"
         return "\n".join(
             [
@@ -194,6 +244,7 @@ class Plan:
                 "Calls of a step on each GPU",
                 *(calls or ["  none"]),
                 "",
+                *schedule,
                 self.verdict[0].upper() + self.verdict[1:] + ".",
                 self.bound[0].upper() + self.bound[1:] + ".",
                 f"{speed}, an MFU of {self.mfu:.0%}.",
@@ -208,7 +259,7 @@ def plan(
     *,
     strategy: str = "fully_shard",
     precision: str = "bf16",
-    reshard_after_forward: bool | int = True,
+    reshard_after_forward: bool | int | None = None,
     offload: bool = False,
     checkpoint: bool | str = True,
     batch: int = 1,
@@ -217,6 +268,13 @@ def plan(
     shards: int | None = None,
     tensor: int = 1,
     sequence_parallel: bool = True,
+    pipeline: int = 1,
+    schedule: str = ONE_F_ONE_B,
+    stages_per_rank: int | None = None,
+    micro_batches: int | None = None,
+    context: int = 1,
+    expert: int = 1,
+    data: int | None = None,
     split_root: bool = False,
     gpu: str = "H100",
     link: str = "InfiniBand NDR",
@@ -242,7 +300,8 @@ def plan(
         "bf16-reduce": gradients are added up in bfloat16 as well, for DDP with bf16_compress_hook;
         "fp32": everything in fp32, multiplied as TF32.
     reshard_after_forward, offload, split_root
-        As in `fully_shard`; CPUOffloadPolicy; embedding and output as units of their own.
+        As in `fully_shard` (by default True; False with a pipeline, as in torchtitan);
+        CPUOffloadPolicy; embedding and output as units of their own.
     checkpoint
         Activation checkpointing of each block: True, False, or "selective", which keeps the outputs
         of matrix products and attention.
@@ -254,6 +313,20 @@ def plan(
     tensor, sequence_parallel
         How many GPUs of a node compute each block together, and whether they also share what is
         outside of attention and feed-forward layer.
+    pipeline, schedule, stages_per_rank
+        How many ranks have some of the blocks each; "gpipe", "1f1b", "interleaved" or
+        "zero-bubble" (ZB-H1); stages of each rank (by default 2 if interleaved, else 1).
+        The formulas and their sources are in `planning.pipeline`.
+    micro_batches
+        In a step, in place of `global_batch`. By default one; with a pipeline, one for each stage.
+    context
+        How many GPUs share each sequence.
+    expert
+        How many GPUs share the experts of a block. They are GPUs that shard the model anyway, so
+        this degree needs no further ones: data and context GPUs are a multiple of it.
+    data
+        How many groups of GPUs compute micro-batches of their own. It follows from the others, and
+        is refused if it does not.
     gpu, link, inside, gpus_per_node
         "V100", "A100 40GB", "A100", "L40S", "H100", "H200", "B200", "MI300X", "RTX 4090"; between
         nodes "InfiniBand NDR" or "HDR", "Ethernet 100G", "25G", "10G"; in a node one of
@@ -274,6 +347,21 @@ def plan(
     strategy = one_of(strategy, "strategy", list(STRATEGIES))
     tensor = tensor_of(shape, tensor, gpus, gpus_per_node)
     batch = whole_number(batch, "batch")
+    sequence = whole_number(sequence, "sequence", most=10**9)
+    degrees = {"pipeline": pipeline, "context": context, "expert": expert, "data": data}
+    split = split_of(shape, gpus, tensor, sequence, **degrees)
+    schedule = one_of(schedule, "schedule", list(SCHEDULES))
+    pipeline, groups = split["pipeline"], gpus // tensor // split["pipeline"]
+    accumulate = count_micro_batches(
+        global_batch,
+        batch,
+        groups // split["context"],
+        micro_batches,
+        pipeline * default_stages(schedule, stages_per_rank) if pipeline > 1 else 1,
+    )
+    stages = stages_of(shape, pipeline, schedule, stages_per_rank, accumulate)
+    if reshard_after_forward is None:
+        reshard_after_forward = pipeline == 1
     checkpoint_name = one_of(str(checkpoint), "checkpoint", list(CHECKPOINTS))
     settings = Settings(
         gpus=gpus,
@@ -284,22 +372,26 @@ def plan(
         offload=offload,
         checkpoint=CHECKPOINTS[checkpoint_name],
         batch=batch,
-        sequence=whole_number(sequence, "sequence", most=10**9),
-        shards=shards_of(strategy, gpus // tensor, shards, gpus_per_node // tensor),
+        sequence=sequence,
+        shards=shards_of(strategy, groups, shards, gpus_per_node // tensor),
         tensor=tensor,
         sequence_parallel=sequence_parallel,
         split_root=split_root,
-        accumulate=micro_batches(global_batch, batch, gpus // tensor),
+        accumulate=accumulate,
         gpu=device,
         cluster=Cluster(find_by_name(INTRA_NODE_LINKS, in_node), between, gpus_per_node),
+        stages_per_rank=stages.stages,
+        schedule=schedule,
+        **split,
     )
     check(settings)
-    result = estimate(shape, settings)
-    return result if result.fits else replace(result, would_fit=ways_to_fit(shape, settings))
+    return estimate(shape, settings)
 
 
 def estimate(shape: DecoderShape, settings: Settings) -> Plan:
-    """The plan, without asking what else would fit."""
+    """The plan for settings that have been checked."""
+    if settings.pipeline > 1:
+        return estimate_pipeline(shape, settings)
     units, tokens, saving = settings.units(shape), settings.tokens, settings.saving
     pieces: Pieces = {}
     at_loss = 0
@@ -316,25 +408,71 @@ def estimate(shape: DecoderShape, settings: Settings) -> Plan:
     moment = max(moments, key=lambda name: moments[name].device)
     if moment == "the loss":
         pieces = {("gathered", 0): at_loss} if at_loss else {}
-    forwards = 1 + (settings.checkpoint is True)
-    size = tokens * shape.width * settings.dtype.itemsize
-    shared = tensor_messages(shape.layers, size, settings.tensor, forwards)
-    shared = [call._replace(times=call.times * settings.accumulate) for call in shared]
-    operations = flops(shape, tokens, settings.sequence, checkpoint=settings.checkpoint is True)
-    speed = COMPUTE_SHARE * peak(settings) * settings.tensor
+    exposed = exposed_calls(shape, settings, range(shape.layers))
     return Plan(
         shape,
         settings,
         moments[moment],
         moment,
         name_pieces(pieces, len(units) if settings.split_root and not shape.tied else 0),
-        (*messages, *shared),
-        settings.accumulate * operations / speed,
-        total_call_seconds(messages, settings),
-        total_call_seconds(shared, settings),
-        offload_bytes(moments[moment], settings)
+        (*messages, *chain(*exposed.values())),
+        network_seconds=total_call_seconds(messages, settings),
+        host_seconds=offload_bytes(moments[moment], settings)
         / (LINK_SHARE * find_by_name(INTRA_NODE_LINKS, settings.gpu.host).bytes_per_second),
+        **busy_seconds(shape, settings),
     )
+
+
+def estimate_pipeline(shape: DecoderShape, settings: Settings) -> Plan:
+    """The plan of a pipeline: bytes of its fullest rank, seconds of its slowest."""
+    different = different_ranks(shape, settings)
+    ranks = {rank: estimate_rank(shape, settings, rank) for rank in different}
+    fullest = max(ranks, key=lambda rank: ranks[rank].ledger.device)
+    here = ranks[fullest]
+    exposed = exposed_calls(shape, settings, blocks_of_rank(shape, settings, fullest))
+    return Plan(
+        shape,
+        settings,
+        here.ledger,
+        here.moment,
+        here.whole,
+        (*here.messages, *chain(*exposed.values())),
+        network_seconds=max(total_call_seconds(r.messages, settings) for r in ranks.values()),
+        rank=fullest,
+        **busy_seconds(shape, settings),
+    )
+
+
+def busy_seconds(shape: DecoderShape, settings: Settings) -> dict[str, Any]:
+    """Seconds of what nothing hides, as arguments of Plan: arithmetic, calls that hold it up, and
+    the bubble. With a pipeline, those of its slowest rank."""
+    tokens, recompute = settings.tokens, settings.checkpoint is True
+    if settings.pipeline == 1:
+        operations = flops(shape, tokens, settings.sequence, checkpoint=recompute)
+        return rank_seconds(shape, settings, operations, range(shape.layers))
+    of_ranks = [
+        rank_seconds(
+            shape,
+            settings,
+            operations_of_rank(shape, settings, rank),
+            blocks_of_rank(shape, settings, rank),
+        )
+        for rank in different_ranks(shape, settings)
+    ]
+    slowest = max(of_ranks, key=lambda seconds: sum(seconds.values()))
+    bubble = settings.stages.bubble(recompute=recompute)
+    return slowest | {"bubble_seconds": sum(slowest.values()) * bubble / (1 - bubble)}
+
+
+def rank_seconds(
+    shape: DecoderShape, settings: Settings, operations: float, blocks: Sequence[int]
+) -> dict[str, Any]:
+    """Seconds of `operations` in each micro-batch, and of the calls in these blocks."""
+    speed = COMPUTE_SHARE * peak(settings) * settings.tensor
+    seconds = {"compute_seconds": settings.accumulate * operations / speed}
+    for name, calls in exposed_calls(shape, settings, blocks).items():
+        seconds[f"{name}_seconds"] = total_call_seconds(calls, settings)
+    return seconds
 
 
 def peak(settings: Settings) -> float:
@@ -360,10 +498,12 @@ def estimate_sharded(
 ) -> tuple[MemoryEstimate, list[Message], Pieces, int]:
     """Ledger and calls of `fully_shard`, its full-size pieces at most, and bytes at the loss."""
     policy, shards = settings.policy(shape), settings.shards
-    ledger = formulas.fully_sharded(units, shards, offload=settings.offload, policy=policy)
-    messages = fsdp_messages(units, shards, policy, settings.replicas, settings.tensor)
+    before, after = shape.ends(settings.split_root)
+    parts = sharded_parts(shape, settings, before, range(shape.layers), after)
+    messages = sharded_messages(parts, policy, settings)
     messages = [call._replace(times=settings.accumulate) for call in messages]
     pieces = formulas.unsharded(units, shards, policy)
+    ledger = replace(states_of(parts, policy, settings.offload), unsharded=sum(pieces.values()))
     return ledger, messages, pieces, formulas.unsharded_at_loss(units, shards, policy)
 
 
@@ -435,9 +575,10 @@ def possible_changes(shape: DecoderShape, settings: Settings) -> Iterator[Change
     if settings.checkpoint is not True:
         yield "activation checkpointing", {"checkpoint": True}
     if settings.strategy != "fully_shard":
-        ranks = settings.gpus // settings.tensor
+        ranks = settings.gpus // settings.tensor // settings.pipeline
         yield "fully_shard over all ranks", {"strategy": "fully_shard", "shards": ranks}
-    if settings.sharded and settings.reshard_after_forward is not True:
+    alone = settings.pipeline == settings.context == settings.expert == 1
+    if settings.sharded and settings.reshard_after_forward is not True and settings.pipeline == 1:
         yield "reshard_after_forward=True", {"reshard_after_forward": True}
     if settings.sharded and not settings.split_root and not shape.tied:
         yield "embedding and output as units (split_root)", {"split_root": True}
@@ -450,23 +591,26 @@ def possible_changes(shape: DecoderShape, settings: Settings) -> Iterator[Change
         # Fewer shards help if there are more ranks than rows: each is padded to a whole row.
         gpus, tensor = settings.gpus, settings.tensor
         halves = [settings.shards >> n for n in range(1, 18) if settings.shards % 2**n == 0]
+        together = tensor * settings.pipeline
+        halves = [n for n in halves if n % settings.context == n % settings.expert == 0]
         if fewer := first_that_fits([{"strategy": "HSDP", "shards": n} for n in halves]):
             yield f"HSDP over {fewer['shards']:,} ranks", fewer
         doubled = [gpus << n for n in range(1, 18) if gpus << n <= MAX_GPUS]
-        if more := first_that_fits([{"gpus": n, "shards": n // tensor} for n in doubled]):
+        if more := first_that_fits([{"gpus": n, "shards": n // together} for n in doubled]):
             yield f"{more['gpus']:,} GPUs", more
     node = min(settings.cluster.gpus_per_node, settings.gpus)
     divides = not shape.kv_heads % node and not settings.shards % node
-    if settings.sharded and settings.tensor == 1 and node > 1 and divides:
+    if settings.sharded and settings.tensor == 1 and node > 1 and divides and alone:
         cut = {"tensor": node, "shards": settings.shards // node}
         yield f"tensor parallelism over {node}", cut
-    if settings.sharded and not settings.offload:
+    if settings.sharded and not settings.offload and settings.pipeline == 1:
         yield "CPU offload", {"offload": True}
     if settings.sequence > MIN_SEQUENCE:
         halvings = [settings.sequence >> n for n in range(settings.sequence.bit_length())]
         shorter = [{"sequence": n} for n in halvings if n > MIN_SEQUENCE] + [
             {"sequence": MIN_SEQUENCE}
         ]
+        shorter = [change for change in shorter if not change["sequence"] % (2 * settings.context)]
         change = first_that_fits(shorter) or shorter[-1]
         yield f"sequences of {change['sequence']:,} tokens", change
 
@@ -488,17 +632,40 @@ def title(shape: DecoderShape, settings: Settings) -> str:
     ]
     if settings.tensor > 1:
         policies.append(f"tensor parallelism over {settings.tensor}")
+    if settings.pipeline > 1:
+        each = settings.stages_per_rank
+        stages = f" ({each} stages each)" if each > 1 else ""
+        policies.append(f"pipeline of {settings.pipeline}{stages}, {settings.schedule}")
+    if settings.context > 1:
+        policies.append(f"context parallelism over {settings.context}")
+    if settings.expert > 1:
+        policies.append(f"expert parallelism over {settings.expert}")
     if settings.offload:
         policies.append("CPU offload")
     if settings.checkpoint:
         policies.append(checkpoint[settings.checkpoint])
     active = f" ({format_count(shape.active)} active)" if shape.experts else ""
     micro = f"{settings.accumulate} x " if settings.accumulate > 1 else ""
-    where = "on each" if settings.tensor == 1 else f"on each {settings.tensor}"
+    together = settings.tensor * settings.pipeline * settings.context
+    where = "on each" if together == 1 else f"on each {together}"
     plural = "GPU" if settings.gpus == 1 else "GPUs"
     return (
         f"{shape.name}: {format_count(shape.parameters)} parameters{active}, {shape.layers} "
         f"blocks; {', '.join(policies)}\n"
         f"{settings.gpus:,} {plural} ({settings.gpu.name}, {format_gb(settings.memory)}){nodes}; "
         f"{micro}{settings.batch} x {settings.sequence:,} tokens {where}"
+    )
+
+
+def describe_pipeline(result: Plan) -> str:
+    """The pipeline in words: how full it is, and what its fullest rank keeps."""
+    settings, stages = result.settings, result.settings.stages
+    each = f" with {stages.stages} stages each" if stages.stages > 1 else ""
+    few = ", fewer than its ranks: it is never full" if stages.micro_batches < stages.ranks else ""
+    few += " (torch's Schedule1F1B refuses that)" if few and stages.schedule == ONE_F_ONE_B else ""
+    return (
+        f"Pipeline of {stages.ranks} ranks{each}, {settings.schedule}: bubble {result.bubble:.1%} "
+        f"with {stages.micro_batches} micro-batches{few}.\n"
+        f"Bytes and calls are those of its rank {result.rank}, the fullest. At most it keeps the "
+        f"activations of {result.in_flight} micro-batches{' x stages' if each else ''}."
     )

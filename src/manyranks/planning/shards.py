@@ -5,6 +5,7 @@ forward enters them. The root is first; it holds the remaining parameters, and m
 """
 
 import heapq
+from collections import Counter
 from collections.abc import Callable, Sequence
 from functools import cache
 from math import prod
@@ -42,12 +43,14 @@ def numel(units: Units) -> int:
     return sum(prod(shape) for unit in units for shape in unit)
 
 
-def shard_of(unit: Unit, ranks: int) -> int:
-    """Elements of a unit's padded shard: what each rank stores and hands in to its all-gather.
+def shard_of(unit: Unit, ranks: int, rank: int = 0) -> int:
+    """Elements of a unit's shard on `rank`. Rank 0's has no padding, and is never smaller.
 
-    All ranks of an all-gather send equally many bytes, so shorter shards are padded to rank 0's.
+    All ranks of an all-gather send equally many bytes, so each stores and hands in as many as rank
+    0. A block with hundreds of experts has few different shapes, so each of them is asked once.
     """
-    return sum(shard_numel(shape, ranks) for shape in unit)
+    shapes = Counter(map(tuple, unit)).items()
+    return sum(times * shard_numel(shape, ranks, rank) for shape, times in shapes)
 
 
 def of_each(units: Units, function: Callable[[Unit], Result]) -> list[Result]:

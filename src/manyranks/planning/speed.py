@@ -32,7 +32,15 @@ def flops(shape: DecoderShape, tokens: int, sequence: int, *, checkpoint: bool =
 
 
 def call_seconds(message: Message, cluster: Cluster) -> float:
-    """Seconds of a call in a ring: steps times latency, plus bytes over the slowest link."""
+    """Seconds of a call in a ring: steps times latency, plus bytes over the slowest link.
+
+    An all-to-all sends over the links in a node and between nodes at the same time, each part to
+    its own destination. What is received has been sent by another rank: no seconds.
+    """
+    if message.op == "recv":
+        return 0.0
+    if message.op == "all_to_all":
+        return all_to_all_seconds(message, cluster)
     ranks, in_node = message.ranks, members_in_node(message, cluster)
     nodes = -(-ranks // in_node)
     rounds = 2 if message.op == "all_reduce" else 1
@@ -42,13 +50,29 @@ def call_seconds(message: Message, cluster: Cluster) -> float:
     return CALL_S + rounds * latency + in_ring(message) / bandwidth(in_node, nodes, cluster)
 
 
+def all_to_all_seconds(message: Message, cluster: Cluster) -> float:
+    """A latency, and the slower of two parts: bytes for ranks in the node, and for all others."""
+    ranks, in_node = message.ranks, members_in_node(message, cluster)
+    inside, shared = cluster.inside, cluster.gpus_per_node if cluster.between.per_node else 1
+    seconds = message.bytes * (in_node - 1) / ranks / (LINK_SHARE * inside.bytes_per_second)
+    latency = inside.latency
+    if ranks > in_node:
+        port = LINK_SHARE * cluster.between.bytes_per_second / shared
+        seconds = max(seconds, message.bytes * (ranks - in_node) / ranks / port)
+        latency = cluster.between.latency
+    return CALL_S + latency + seconds
+
+
 def in_ring(message: Message) -> float:
     """Bytes that each rank sends in a ring for one such call.
 
     An all-gather or reduce-scatter of S bytes takes N - 1 steps, and each rank sends (N - 1) / N S;
     an all-reduce twice that (Patarasuk and Yuan, 2009). A broadcast passes all S along the ring,
-    and its last rank sends nothing, so the mean is the same.
+    and its last rank sends nothing, so the mean is the same. In an all-to-all each rank keeps 1 / N
+    of its bytes. A send is no ring: all S are sent, and a receive sends nothing.
     """
+    if message.op in ("send", "recv"):
+        return message.bytes
     whole, rounds = max(message.bytes, message.received), 2 if message.op == "all_reduce" else 1
     return rounds * whole * (message.ranks - 1) / message.ranks
 
@@ -56,9 +80,12 @@ def in_ring(message: Message) -> float:
 def between_nodes(message: Message, cluster: Cluster) -> float:
     """Of these bytes, those that leave the node, as a mean over its ranks.
 
-    A ring of ranks that are numbered node by node leaves each node once.
+    A ring of ranks that are numbered node by node leaves each node once; in an all-to-all each rank
+    sends to all ranks of the other nodes.
     """
     in_node = members_in_node(message, cluster)
+    if message.op == "all_to_all":
+        return message.bytes * (message.ranks - in_node) / message.ranks
     return in_ring(message) / in_node if message.ranks > in_node else 0.0
 
 

@@ -19,6 +19,7 @@ def record_collectives(
     ranks: int = 2,
     timeout: float = 60,
     network: str | Network | None = None,
+    as_if_gpus: bool = True,
     **kwargs: Any,
 ) -> pd.DataFrame:
     """Run the worker as `launch` does; return a row for each operation of each rank, in order.
@@ -66,7 +67,15 @@ def record_collectives(
 
     Raises what `launch` raises.
     """
-    return run_and_record(worker, *args, ranks=ranks, timeout=timeout, network=network, **kwargs)[1]
+    return run_and_record(
+        worker,
+        *args,
+        ranks=ranks,
+        timeout=timeout,
+        network=network,
+        as_if_gpus=as_if_gpus,
+        **kwargs,
+    )[1]
 
 
 def run_and_record(
@@ -75,12 +84,13 @@ def run_and_record(
     ranks: int = 2,
     timeout: float = 60,
     network: str | Network | None = None,
+    as_if_gpus: bool = False,
     **kwargs: Any,
 ) -> tuple[list, pd.DataFrame]:
     """The worker's results, as from `launch`, and the table of `record_collectives`."""
     call = call_of(worker, args, kwargs, ranks)
     call = Call(RecordedWorker(call.worker), call.args, call.kwargs)
-    outcomes = run_ranks(call, ranks, timeout, quiet=True, network=network)
+    outcomes = run_ranks(call, ranks, timeout, quiet=True, network=network, as_if_gpus=as_if_gpus)
     rows = [
         (rank, seq, *row)
         for rank, (_, operations) in enumerate(outcomes)

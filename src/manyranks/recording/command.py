@@ -7,7 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from manyranks.command_line import Network, Script, Timeout, plain_errors
+from manyranks.command_line import AsIfGPUs, Network, Script, Timeout, plain_errors
 
 app = typer.Typer()
 
@@ -19,6 +19,7 @@ def profile(
     ranks: Annotated[int, typer.Option(min=1, help="How many ranks.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Steps to look at, after the first.")] = 5,
     network: Network = None,
+    as_if_gpus: AsIfGPUs = True,
     timeout: Timeout = 600,
     to: Annotated[
         Path | None, typer.Option(help="Also write a file of all ranks for Perfetto, here.")
@@ -33,7 +34,14 @@ def profile(
     from manyranks.recording.traces import PARTS
 
     with plain_errors():
-        result = timeline(*script, ranks=ranks, steps=steps, network=network, timeout=timeout)
+        result = timeline(
+            *script,
+            ranks=ranks,
+            steps=steps,
+            network=network,
+            as_if_gpus=as_if_gpus,
+            timeout=timeout,
+        )
         path = result.save(to) if to else None
     table = Table(title="milliseconds of a step, mean over the steps")
     for name in ("rank", *PARTS):

@@ -147,6 +147,7 @@ def timeline(
     steps: int = 5,
     timeout: float = 60,
     network: str | Network | None = None,
+    as_if_gpus: bool = True,
     **kwargs: Any,
 ) -> Timeline:
     """Run the worker as `launch` does, with torch.profiler in each rank for its first steps.
@@ -164,7 +165,12 @@ def timeline(
         call = call_of(worker, args, kwargs, ranks)
         profiled = ProfiledWorker(call.worker, Path(folder), steps)
         results = run_ranks(
-            Call(profiled, call.args, call.kwargs), ranks, timeout, quiet=True, network=network
+            Call(profiled, call.args, call.kwargs),
+            ranks,
+            timeout,
+            quiet=True,
+            network=network,
+            as_if_gpus=as_if_gpus,
         )
         return timeline_of(read_traces(Path(folder).glob("*.json")), results)
 

@@ -33,12 +33,16 @@ def seed_all(rank: int) -> None:
 
 
 def random_state() -> dict[str, Any]:
-    """The states from which numbers are drawn in this process."""
+    """The states from which numbers are drawn in this process.
+
+    As tensors: loading 625 numbers one by one with `weights_only` takes longer than a small step.
+    """
     name, keys, *others = numpy.random.get_state()
+    version, numbers, cached = random.getstate()
     return {
         "torch": torch.get_rng_state(),
         "numpy": [name, torch.tensor(keys, dtype=torch.int64), *others],
-        "random": list(random.getstate()),
+        "random": [version, torch.tensor(numbers, dtype=torch.int64), cached],
     }
 
 
@@ -47,8 +51,8 @@ def set_random_state(state: dict[str, Any]) -> None:
     torch.set_rng_state(state["torch"])
     name, keys, *others = state["numpy"]
     numpy.random.set_state((name, keys.numpy().astype("uint32"), *others))
-    version, keys, cached = state["random"]
-    random.setstate((version, tuple(keys), cached))
+    version, numbers, cached = state["random"]
+    random.setstate((version, tuple(numbers.tolist()), cached))
 
 
 class BatchLog:

@@ -32,7 +32,7 @@ def as_plain(value: Any) -> Any:
         return [*map(as_plain, value)] if isinstance(value, list) else (*map(as_plain, value),)
     if hasattr(value, "item") and getattr(value, "shape", None) == ():  # numpy's numbers
         return value.item()
-    return {TAG: f"{type(value).__name__}, which cannot be kept"}
+    return {TAG: f"value of type {type(value).__name__}, which cannot be kept"}
 
 
 def _tagged(value: Any, fields: Mapping) -> dict:

@@ -52,7 +52,8 @@ def calls_are_unmatched(facts: Facts) -> bool:
     """True if the script failed or hung without an error of its own: for want of calls."""
     errors = facts.of_any_rank("error")
     own = [f for f in errors if not CONNECTION_ERRORS.search(f["text"])]
-    return not own and not facts.of_any_rank("enough") and bool(errors or facts.hung)
+    ended = facts.killed or facts.of_any_rank("enough")
+    return not own and not ended and bool(errors or facts.hung)
 
 
 def collectives(facts: Facts) -> Iterator[Finding]:

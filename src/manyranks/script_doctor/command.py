@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from manyranks.command_line import Network, OptionalScript, Timeout, plain_errors
+from manyranks.command_line import AsIfGPUs, Network, OptionalScript, Timeout, plain_errors
 
 app = typer.Typer()
 
@@ -19,9 +19,7 @@ def doctor(
     passes: Annotated[int, typer.Option(help="Passes over a DataLoader.")] = 3,
     steps: Annotated[int, typer.Option(help="Steps of each optimizer.")] = 192,
     seconds: Annotated[float, typer.Option(help="Seconds from the first step on.")] = 20,
-    as_if_gpus: Annotated[
-        bool, typer.Option("--as-if-gpus", help="Compute on the CPU what is written for GPUs.")
-    ] = False,
+    as_if_gpus: AsIfGPUs = True,
     network: Network = None,
     timeout: Timeout = 120,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

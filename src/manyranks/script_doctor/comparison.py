@@ -85,7 +85,7 @@ def compare(run: ReferenceRun) -> Comparison:
     """Compare the first steps of the ranks with one process, and say how they differ."""
     ranks = run.observed.steps
     if not ranks:
-        return Comparison(Kind.NOT_COMPARED, "no step was made by all ranks")
+        return Comparison(Kind.NOT_COMPARED, "outside of backward, no step was made by all ranks")
     first = min(ranks, key=lambda key: (key[1], key[0]))
     alone = describe(Comparison(Kind.NOT_COMPARED), ranks[first])
     joined = run.joined()
@@ -137,7 +137,10 @@ def reason_against(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) 
         return "its gradients are nan or infinite"
     rows = Counter(row for record in of_ranks for row in record.rows)
     if rows != Counter(one.rows):
-        return "one process takes other rows: they come from no DataLoader, or depend on the rank"
+        return (
+            "one process takes other rows to this step: they come from no DataLoader, depend on "
+            "the rank, or it goes another way"
+        )
     if is_first and not close(flat(first.weights, one.names), flat(one.weights, one.names)):
         return "its weights before the first step are other ones on one rank"
     return ""

@@ -20,6 +20,7 @@ from torch.utils.data import (
 from torch.utils.data._utils import fetch
 
 from manyranks.script_doctor.batches import CannotJoin
+from manyranks.script_doctor.loaders import BatchKey, Loaders, batch_count
 from manyranks.script_doctor.notes import Notes, digest, hash_of, lines, row_hashes, tensors_in
 from manyranks.script_doctor.patches import Patches, hide_from_observers
 from manyranks.script_doctor.replay import Replay
@@ -29,7 +30,7 @@ MAX_FETCHES = 6  # that are looked at in each process
 GENERATORS = (numpy.random.Generator, numpy.random.RandomState, random.Random, torch.Generator)
 
 
-class LoaderObserver:
+class LoaderObserver(Loaders):
     """Notes the passes over loaders of one rank, and ends each after `batches`."""
 
     def __init__(
@@ -40,53 +41,54 @@ class LoaderObserver:
         passes: int,
         replay: Replay | None = None,
     ):
-        self.notes, self.training = notes, training
-        self.batches, self.passes, self.replay = batches, passes, replay
-        self.numbers: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
+        super().__init__(training.recorder.log, replay, batches)
+        self.notes, self.training, self.passes = notes, training, passes
         self.creation_lines: weakref.WeakKeyDictionary = weakref.WeakKeyDictionary()
-        self.pass_counts: dict[int, int] = {}  # passes over each loader
         self.full_passes: dict[int, int] = {}  # those that gave more than the first batch
         self.fetch_counts: dict[int, int] = {}  # fetches of each process
 
     def install(self, patches: Patches) -> None:
         """Put the observers in place."""
-        patches.replace(DataLoader, "__init__", self._make)
-        patches.replace(DataLoader, "__iter__", self._iterate)
-        patches.replace(DataLoader, "__len__", self._length)
+        super().install(patches)
         patches.replace(fetch._MapDatasetFetcher, "fetch", self._fetch)
 
-    def _make(self, init: Callable, loader: DataLoader, *args: Any, **kwargs: Any) -> None:
-        init(loader, *args, **kwargs)
+    def make(self, init: Callable, loader: DataLoader, *args: Any, **kwargs: Any) -> None:
+        """Make a loader, and remember from where."""
+        super().make(init, loader, *args, **kwargs)
         self.creation_lines.setdefault(loader, lines())
-        self.numbers.setdefault(loader, len(self.numbers))
 
-    def _length(self, count: Callable, loader: DataLoader) -> int:
-        number = self.numbers.setdefault(loader, len(self.numbers))
-        length = self.replay.length(number) if self.replay else None
-        if length is None:
-            length = min(count(loader), self.batches)
-            self.training.recorder.log.note(f"length-{number}", length)
-        return length
-
-    def _iterate(self, iterate: Callable, loader: DataLoader) -> "TruncatedIterator":
-        number = self.numbers.setdefault(loader, len(self.numbers))
-        pass_number = self.pass_counts[number] = self.pass_counts.get(number, 0) + 1
+    def begin(self, loader: DataLoader, number: int, pass_number: int) -> None:
+        """Note a pass, or end the script if there were enough."""
         if self.full_passes.get(number, 0) >= self.passes and self.training.step_count:
             self.training.leave()
         self._note_pass(loader, number, pass_number)
-        if self.replay and self.replay.has(number, pass_number):
-            iterator = self._replayed(self.replay, number, pass_number, loader.batch_size)
-        else:
-            iterator = iterate(loader)
-        return TruncatedIterator(iterator, self, number, pass_number)
 
-    def _replayed(
+    @hide_from_observers
+    def keep(self, key: BatchKey, batch: Any) -> None:
+        """Note a batch, and keep it while steps are recorded; both are there if it is replayed."""
+        if self.replay:
+            return
+        number, pass_number, count = key
+        if count == 1:
+            self.full_passes[number] = self.full_passes.get(number, 0) + 1
+        self.training.recorder.keep_batch(key, batch)
+        first = next(iter(tensors_in(batch)), None)
+        size = first.shape[0] if first is not None and first.dim() else None
+        about = {"loader": number, "pass": pass_number}
+        self.notes.write("batch", **about, size=size, rows=row_hashes(batch))
+
+    def end(self, number: int, pass_number: int, *, cut: bool) -> None:
+        """Note the end of a pass."""
+        self.notes.write("ended", loader=number, **{"pass": pass_number}, cut=cut)
+
+    def replayed(
         self, replay: Replay, number: int, pass_number: int, samples: int | None
     ) -> Iterator[Any]:
+        """The batches of all ranks; the script ends if they cannot be joined."""
         try:
             yield from replay.batches(number, pass_number, samples)
         except CannotJoin as why:
-            self.training.recorder.log.note("cannot_join", str(why))
+            self.log.note("cannot_join", str(why))
             self.training.leave()
 
     @hide_from_observers
@@ -130,69 +132,6 @@ class LoaderObserver:
             who = {"worker": info.id} if info else {}
             self.notes.write("drawn", states=changed_states, at=line_of(fetcher.dataset), **who)
         return batch
-
-
-class TruncatedIterator:
-    """The iterator of a loader, which ends after some batches."""
-
-    def __init__(self, iterator: Any, data: LoaderObserver, loader: int, pass_number: int):
-        self.iterator, self.data = iterator, data
-        self.loader, self.pass_number, self.batch_count = loader, pass_number, 0
-
-    def __iter__(self) -> "TruncatedIterator":
-        return self
-
-    def __next__(self) -> Any:
-        if self.batch_count >= self.data.batches:
-            if self.iterator is not None:
-                self._note_end(cut=self.has_more())
-            self.iterator = None  # ends its workers
-            raise StopIteration
-        try:
-            batch = next(self.iterator)
-        except StopIteration:
-            self._note_end(cut=False)
-            raise
-        self.batch_count += 1
-        if self.batch_count == 2:
-            self.data.full_passes[self.loader] = self.data.full_passes.get(self.loader, 0) + 1
-        self._note(batch)
-        return batch
-
-    def has_more(self) -> bool:
-        """Whether the loader holds more batches; True if it cannot tell."""
-        count = batch_count(self.iterator)
-        return count is None or count > self.batch_count
-
-    def _note_end(self, *, cut: bool) -> None:
-        about = {"loader": self.loader, "pass": self.pass_number}
-        self.data.notes.write("ended", **about, cut=cut)
-
-    @hide_from_observers
-    def _note(self, batch: Any) -> None:
-        first = next(iter(tensors_in(batch)), None)
-        size = first.shape[0] if first is not None and first.dim() else None
-        self.data.training.recorder.keep_batch(
-            (self.loader, self.pass_number, self.batch_count - 1), batch
-        )
-        about = {"loader": self.loader, "pass": self.pass_number}
-        self.data.notes.write("batch", **about, size=size, rows=row_hashes(batch))
-
-    def __len__(self) -> int:
-        return min(len(self.iterator), self.data.batches)
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "iterator":
-            raise AttributeError(name)
-        return getattr(self.iterator, name)
-
-
-def batch_count(loader: Any) -> int | None:
-    """How many batches a loader over a map holds; also asked of its iterator."""
-    try:
-        return len(loader._index_sampler)
-    except (AttributeError, TypeError):
-        return None
 
 
 def random_states(dataset: Any) -> dict[str, int]:

@@ -77,9 +77,8 @@ class RowsRead:
         self.of_ranks: list[list[int]] = []
         self.is_whole = True  # each rank came to the end, and all its rows were looked at
         for rank, fact in enumerate(passes):
-            key = {"loader": fact["loader"], "pass": fact["pass"]}
-            batches = [f for f in facts.of_each_rank("batch")[rank] if key.items() <= f.items()]
-            ends = [f for f in facts.of_each_rank("ended")[rank] if key.items() <= f.items()]
+            batches = batches_of(facts, rank, fact)
+            ends = [f for f in facts.of_each_rank("ended")[rank] if is_of(f, fact)]
             self.of_ranks.append([row for batch in batches for row in batch["rows"]])
             looked_at = all(len(f["rows"]) == f["size"] for f in batches)
             self.is_whole &= bool(ends) and not ends[0]["cut"] and looked_at
@@ -271,9 +270,12 @@ def after_pass(facts: Facts, pass_fact: dict) -> list[dict]:
 
 def rows_of(facts: Facts, rank: int, pass_fact: dict) -> int:
     """How many rows a rank read in this pass."""
-    key = {"loader": pass_fact["loader"], "pass": pass_fact["pass"]}
-    batches = [f for f in facts.of_each_rank("batch")[rank] if key.items() <= f.items()]
-    return sum(f["size"] or 0 for f in batches)
+    return sum(f["size"] or 0 for f in batches_of(facts, rank, pass_fact))
+
+
+def batches_of(facts: Facts, rank: int, pass_fact: dict) -> list[dict]:
+    """The batches that a rank had in this pass."""
+    return [fact for fact in facts.of_each_rank("batch")[rank] if is_of(fact, pass_fact)]
 
 
 def targets(facts: Facts) -> Iterator[Finding]:
@@ -369,7 +371,7 @@ def orders_of_workers(facts: Facts) -> Iterator[Finding]:
     passes = [of_ranks[0] for of_ranks in facts.passes(trained=True) if of_ranks[0]["persistent"]]
     for number in sorted({fact["loader"] for fact in passes}):
         orders = [
-            [f["rows"] for f in facts.of_each_rank("batch")[0] if is_of(f, fact)]
+            [f["rows"] for f in batches_of(facts, 0, fact)]
             for fact in passes
             if fact["loader"] == number
         ]
@@ -386,6 +388,6 @@ def orders_of_workers(facts: Facts) -> Iterator[Finding]:
             )
 
 
-def is_of(batch: dict, pass_fact: dict) -> bool:
-    """Whether a batch was read in this pass."""
-    return (batch["loader"], batch["pass"]) == (pass_fact["loader"], pass_fact["pass"])
+def is_of(fact: dict, pass_fact: dict) -> bool:
+    """Whether a batch, or an end, is that of this pass."""
+    return (fact["loader"], fact["pass"]) == (pass_fact["loader"], pass_fact["pass"])

@@ -3,7 +3,7 @@
 import contextlib
 import io
 import os
-import re
+import signal
 import tempfile
 import textwrap
 from collections.abc import Callable, Iterator
@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from manyranks.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
+from manyranks.launcher import fork_server
 from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
@@ -31,10 +32,8 @@ from manyranks.script_doctor.rules import evaluate_rules
 IDLE_S = 20.0  # seconds in which nothing happens until a script counts as hung
 REFERENCE_S = 60.0  # seconds for the script on one rank, at most
 WIDTH = 96
-GPU = re.compile(r"(?i)\bnccl\b|\bcuda\b")
-GPU_ADVICE = (
-    "--as-if-gpus lets it compute on the CPU instead; what the ranks read and send is the same."
-)
+# Else each rank would import its observers, and what they replace.
+fork_server.preload(ObservedWorker.__module__, "safetensors.torch")
 
 
 @dataclass
@@ -115,7 +114,7 @@ def doctor(
     passes: int = Extent.passes,
     steps: int = Extent.steps,
     seconds: float = Extent.seconds,
-    as_if_gpus: bool = False,
+    as_if_gpus: bool = True,
     network: str | Network | None = None,
     timeout: float = 120,
 ) -> DoctorReport:
@@ -125,8 +124,8 @@ def doctor(
     `passes` over one, `steps` of each optimizer, or `seconds` from the first step on, on all ranks
     alike. Then it runs once more on one rank, with the batches of all, and the first steps are
     compared. What it opens for writing, and removes, is redirected to a folder that is thrown away.
-    `as_if_gpus` lets a script for CUDA and NCCL compute on the CPU. After `timeout` seconds the
-    ranks are stopped; what was seen until then is judged.
+    Where there is no GPU, what asks for one computes on the CPU, unless `as_if_gpus` is False.
+    After `timeout` seconds the ranks are stopped; what was seen until then is judged.
 
     Raises LaunchRefused if the script cannot be run at all, and LaunchInterrupted.
     """
@@ -141,9 +140,9 @@ def doctor(
     call = call_of(script, words, {}, ranks)
     with observation_folder() as folder:
         extent = Extent(batches, passes, steps, seconds)
-        observed = ObservedWorker(call.worker, folder, extent, as_if_gpus)
+        observed = ObservedWorker(call.worker, folder, extent)
         limits = HangLimits(idle=IDLE_S, processor=timeout, patience=timeout, polling=IDLE_S)
-        output, ending, hung = io.StringIO(), "", False
+        output, ending, hung, killed = io.StringIO(), "", False, False
         try:
             run_ranks(
                 Call(observed, call.args, call.kwargs),
@@ -152,15 +151,16 @@ def doctor(
                 hang_limits=limits,
                 output=output,
                 network=network,
+                as_if_gpus=as_if_gpus,
             )
         except (RankFailed, HangUndecided) as error:
             ending = error.explain()
-            if not as_if_gpus and GPU.search(ending):
-                ending += "\n" + GPU_ADVICE
-            hung = isinstance(error, RanksHung) or getattr(error, "returncode", None) is not None
+            returncode = getattr(error, "returncode", None)
+            hung = isinstance(error, RanksHung) or returncode is not None
+            killed = returncode == -signal.SIGKILL
         reference = ReferenceRun(call, folder, ranks, as_if_gpus, min(timeout, REFERENCE_S))
         of_ranks = read_notes(folder / "facts", ranks)
-        facts = Facts(of_ranks, text_of(call), usable_cores(), hung, compare(reference))
+        facts = Facts(of_ranks, text_of(call), usable_cores(), hung, killed, compare(reference))
     if facts.of_any_rank("enough"):
         ending = ""  # a rank was ended by its doctor
     if not any(facts.of_ranks):
@@ -189,9 +189,14 @@ def first_gradients(
     """
     call = call_of(script, words, {}, ranks)
     with observation_folder() as folder:
-        observed = ObservedWorker(call.worker, folder, Extent(), as_if_gpus=False)
-        run_ranks(Call(observed, call.args, call.kwargs), ranks, quiet=True, output=io.StringIO())
-        return gradients_of_first_step(ReferenceRun(call, folder, ranks, False, REFERENCE_S))
+        run_ranks(
+            Call(ObservedWorker(call.worker, folder, Extent()), call.args, call.kwargs),
+            ranks,
+            quiet=True,
+            output=io.StringIO(),
+            as_if_gpus=True,
+        )
+        return gradients_of_first_step(ReferenceRun(call, folder, ranks, True, REFERENCE_S))
 
 
 def text_of(call: Call) -> str:
@@ -297,8 +302,21 @@ def unreached_parts(facts: Facts) -> list[str]:
         "a checkpoint being loaded": bool(facts.of_any_rank("load")),
         "a file being written": bool(facts.of_any_rank("file")),
     }
-    return not_compared(facts.comparison) + [
-        what for what, is_reached in reached.items() if not is_reached
+    return (
+        on_the_cpu(facts)
+        + not_compared(facts.comparison)
+        + [what for what, is_reached in reached.items() if not is_reached]
+    )
+
+
+def on_the_cpu(facts: Facts) -> list[str]:
+    """What a CPU in place of GPUs does not show."""
+    requests = facts.of_any_rank("asks_for_gpu")
+    if not requests:
+        return []
+    return [
+        f"GPUs ({requests[0]['place']} asks for one, and the ranks computed on the CPU): their "
+        "times, their memory, and a tensor that is left on the CPU"
     ]
 
 

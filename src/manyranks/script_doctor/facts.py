@@ -33,6 +33,7 @@ class Facts:
     source: str = ""  # the script's text
     cores: int = 1
     hung: bool = False
+    killed: bool = False  # a rank, by the system or by a person
     comparison: Comparison = field(default_factory=lambda: Comparison(Kind.NOT_COMPARED))
     cache: dict[str, list[list[dict]]] = field(default_factory=dict)
 

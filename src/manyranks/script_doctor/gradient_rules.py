@@ -12,11 +12,12 @@ from manyranks.script_doctor.facts import (
     calls_by_hand,
     equal,
     lines_of,
+    number_in_words,
     share_in_words,
 )
 
 DDP_PAGE, INSIDE_DDP_PAGE = "02_distributed_data_parallel", "02_further_inside_ddp"
-TOLERANCE = 0.02  # of a divisor
+TOLERANCE = 0.02  # of a factor
 ROUNDING = 1e-5  # of a norm: what float32 may lose over some steps
 
 
@@ -29,7 +30,6 @@ def gradients(facts: Facts) -> Iterator[Finding]:
         if differing:
             yield from causes_of_difference(facts, number, steps, differing)
         else:
-            yield from clipping(facts)
             yield from replicas(facts, number, steps)
 
 
@@ -70,7 +70,7 @@ def causes_of_difference(
             ),
             INSIDE_DDP_PAGE,
         )
-    elif wrappers:
+    elif wrappers or not averages_weights(facts):
         silent = [
             f
             for f in facts.of_each_rank("forward")[0]
@@ -79,20 +79,11 @@ def causes_of_difference(
         yield Finding(
             "not-synchronised",
             WRONG,
-            f"{fact}; {len(silent)} forward passes of the DDP model ran without synchronisation.",
-            "DDP decides in the forward pass whether the backward pass averages: no_sync, or "
-            "require_backward_grad_sync, must be set before it.",
+            f"{fact}.",
+            "Nothing averages them in time: all that is trained belongs into DDP, which decides in "
+            "the forward pass of the wrapper whether the backward pass averages.",
             lines_of(*silent[-1:], first),
-            INSIDE_DDP_PAGE,
-        )
-    elif not averages_weights(facts):
-        yield Finding(
-            "not-synchronised",
-            WRONG,
-            f"{fact}, and nothing averages gradients or weights.",
-            "Each rank trains a model of its own: wrap the model in DDP, and call the wrapper.",
-            lines_of(first),
-            DDP_PAGE,
+            INSIDE_DDP_PAGE if wrappers else DDP_PAGE,
         )
 
 
@@ -107,21 +98,6 @@ def new_parameters(facts: Facts, fact: str, forward: dict) -> Finding:
         lines_of(*facts.of_any_rank("ddp", ddp=forward["ddp"])[:1], forward),
         INSIDE_DDP_PAGE,
     )
-
-
-def groups_of_one(facts: Facts) -> Iterator[Finding]:
-    """DDP in a group that has one rank."""
-    for wrapper in facts.of_each_rank("ddp")[0]:
-        is_with_others = any("," in f["group"] for f in facts.of_any_rank("comm"))
-        if len(wrapper["ranks"]) == 1 and not is_with_others:
-            yield Finding(
-                "not-synchronised",
-                LIKELY,
-                f"DDP was given a process group of rank {wrapper['ranks'][0]} alone.",
-                "Nothing is averaged: the group must hold all ranks that train replicas.",
-                lines_of(wrapper),
-                DDP_PAGE,
-            )
 
 
 def nothing_loaded(facts: Facts) -> Iterator[Finding]:
@@ -140,53 +116,103 @@ def nothing_loaded(facts: Facts) -> Iterator[Finding]:
 
 
 def schedules(facts: Facts) -> Iterator[Finding]:
-    """A schedule that moves as often in each step as there are ranks."""
-    for number in facts.optimizers:
-        schedule_steps = [
-            [f for f in facts_of_step if f["kind"] == "scheduled" and f["optimizer"] == number]
-            for facts_of_step in facts.rounds(number)[1:]
-        ]
-        if len(schedule_steps) > 1 and all(
-            len(facts_of_step) == facts.ranks for facts_of_step in schedule_steps
-        ):
+    """Schedules whose length counts other steps than each rank makes."""
+    cut = facts.of_any_rank("enough") or any(f["cut"] for f in facts.of_any_rank("ended"))
+    is_whole = not cut and all(facts.of_each_rank("finished"))
+    rounding = facts.ranks * max(1, len(facts.passes(trained=True)))  # a batch of each pass
+    for fact in facts.of_one_rank("schedule"):
+        length, taken = fact["length"] if is_whole else None, fact["taken"]
+        is_long = taken * (facts.ranks - 1) > 2 * rounding  # else all may be rounding
+        if length and is_long and abs(length - taken * facts.ranks) <= rounding:
             yield Finding(
-                "schedule-steps-too-often",
+                "schedule-of-all-ranks",
                 LIKELY,
-                f"scheduler.step() was called {facts.ranks} times for each step of the optimizer, "
-                "as many as there are ranks.",
-                f"The schedule ends after 1/{facts.ranks} of the steps: step it once.",
-                lines_of(schedule_steps[0][0]),
+                f"The schedule is {length} steps long, about {facts.ranks} times the {taken} that "
+                f"each rank made: it was left at a learning rate of {fact['rates'][0]:.3g}.",
+                f"{facts.ranks} ranks read as many rows in 1/{facts.ranks} of the steps: take "
+                "their number from the loader that has the sampler.",
+                tuple(fact["lines"]),
                 DDP_PAGE,
             )
+        calls = [
+            [f for f in facts_of_step if f["kind"] == "scheduled" and f["of"] == fact["of"]]
+            for facts_of_step in facts.rounds(fact["optimizer"])[1:]
+        ]
+        once_a_rank = len(calls) > 1 and all(len(of_step) == facts.ranks for of_step in calls)
+        if once_a_rank and not (length and length + rounding >= taken):
+            yield Finding(
+                "schedule-steps-too-often",
+                LIKELY if length else NOTE,
+                f"scheduler.step() was called {facts.ranks} times for each step of the optimizer, "
+                "as many as there are ranks"
+                + (f", and the schedule is {length} steps long." if length else "."),
+                f"If its length counts steps of the optimizer, it ends after 1/{facts.ranks} of "
+                "them: step it once.",
+                lines_of(calls[0][0]),
+                DDP_PAGE,
+            )
+
+
+def cleared_gradients(facts: Facts) -> Iterator[Finding]:
+    """Micro-batches whose gradients were cleared before a step used them.
+
+    Where the weights were moved in between, as SAM does, that was meant.
+    """
+    if len(facts.optimizers) != 1:
+        return
+    rounds = facts.rounds(*facts.optimizers)
+    lost = []
+    for facts_of_step in rounds:
+        places = [i for i, fact in enumerate(facts_of_step) if fact["kind"] == "backward"]
+        backwards = [facts_of_step[place] for place in places]
+        kept = [f for f in accumulated(facts_of_step) if f["kind"] == "backward"]
+        if len(kept) == len(backwards):
+            continue
+        moved = any(f["kind"] == "write" for f in facts_of_step[places[0] : places[-1]])
+        if not moved and equal([(f["lines"], f["weights"]) for f in backwards]):
+            lost.append((backwards, len(kept)))
+    if len(lost) < 2 or len(lost) <= len(rounds) / 2:
+        return
+    backwards, kept_count = lost[0]
+    divided = len(backwards) > 1 and near(backwards[0]["divisor"], len(backwards))
+    of_each = f", each of a loss divided by {len(backwards)}" if divided else ""
+    yield Finding(
+        "cleared-before-the-step",
+        LIKELY if divided else NOTE,
+        f"Before {share_in_words(len(lost), len(rounds), 'steps')} this line made "
+        f"{len(backwards)} backward passes{of_each}, and the step used the gradients of the last "
+        f"{kept_count}: the others had been cleared.",
+        "If they are micro-batches of one step, clear the gradients after the step alone.",
+        lines_of(backwards[-1]),
+        "02_further_the_batch",
+    )
+
+
+def left_out_parameters(facts: Facts) -> Iterator[Finding]:
+    """Parameters that came after the optimizer, and that no optimizer moves."""
+    steps = [step for step in facts.of_one_rank("step") if step["left_out"]]
+    if len(steps) < 2:
+        return
+    first, last = steps[0]["left_out"], steps[-1]["left_out"]
+    still = [name for name in first if name in last and first[name] == last[name]]
+    if still:
+        yield Finding(
+            "made-after-the-optimizer",
+            LIKELY,
+            f"{number_in_words(len(still), 'parameter')}, such as {still[0]}, got gradients in "
+            f"{len(steps)} steps and did not change: put into the model after an optimizer was "
+            "made, and into no optimizer.",
+            "An optimizer steps the parameters that it was given: change the model first, then "
+            "make it, or call add_param_group.",
+            (*first[still[0]][1], *steps[0]["made"]),
+            DDP_PAGE,
+        )
 
 
 def averages_weights(facts: Facts) -> bool:
     """True if the script averages weights by itself, as local SGD does."""
     first = next(iter(facts.of_each_rank("step")[0]), None)
     return first is not None and bool(calls_by_hand(facts.between(0, first, None), "parameter"))
-
-
-def clipping(facts: Facts) -> Iterator[Finding]:
-    """Gradients clipped by norms that differ, and averaged afterwards."""
-    if facts.like_one_process:
-        return
-    pairs = facts.on_all_ranks("clip")
-    unequal = [
-        pair
-        for pair in pairs
-        if max(f["norm"] for f in pair) - min(f["norm"] for f in pair) > 1e-4 * pair[0]["norm"]
-    ]
-    if unequal and len(unequal) > len(pairs) / 2:
-        norms = " and ".join(f"{f['norm']:.3g}" for f in unequal[0][:2])
-        yield Finding(
-            "clipped-before-averaging",
-            WRONG,
-            f"In {share_in_words(len(unequal), len(pairs), 'calls')} of clip_grad_norm_ the ranks "
-            f"see norms of their own ({norms}); the gradients are averaged afterwards.",
-            "The mean of clipped gradients is not the clipped mean: average first, then clip.",
-            lines_of(unequal[0][0]),
-            "06_further_a_real_run",
-        )
 
 
 def replicas(facts: Facts, number: int, steps: list) -> Iterator[Finding]:
@@ -264,15 +290,26 @@ def near_weights(step: tuple[dict, ...]) -> bool:
 
 
 def buffers(facts: Facts) -> Iterator[Finding]:
-    """Buffers that differ at the end and that DDP does not broadcast."""
+    """Buffers that differ at the end between replicas, and that nothing broadcasts."""
     alone = {f["ddp"]: f for f in facts.of_any_rank("ddp") if not f["buffers"]}
     for ends in facts.on_all_ranks("end"):
-        if ends[0]["ddp"] not in alone:
-            continue
         differing = [
             name for name in ends[0]["buffers"] if not equal([f["buffers"].get(name) for f in ends])
         ]
-        if differing:
+        trained = [f for f in facts.of_any_rank("forward", model=ends[0]["model"]) if f["trains"]]
+        are_replicas = trained and equal([f["weights"] for f in ends])
+        if differing and ends[0]["ddp"] is None and are_replicas:
+            yield Finding(
+                "replicas-differ",
+                NOTE,
+                f"At the end the weights of {trained[0]['type']} are equal on all ranks, and "
+                f"{len(differing)} of its buffers differ, such as {differing[0]}.",
+                "No DDP broadcasts them: what a rank keeps of its own rows there makes it evaluate "
+                "and save another model. all_reduce what goes into it, if that is not meant.",
+                lines_of(trained[0]),
+                INSIDE_DDP_PAGE,
+            )
+        elif differing and ends[0]["ddp"] in alone:
             yield Finding(
                 "replicas-differ",
                 LIKELY,
@@ -332,10 +369,9 @@ def before_sharding(facts: Facts) -> Iterator[Finding]:
 
 
 def losses(facts: Facts) -> Iterator[Finding]:
-    """A loss divided too often, or not at all."""
+    """A loss of micro-batches that is not divided by their number."""
     if len(facts.optimizers) != 1 or not facts.of_any_rank("ddp"):
         return
-    by_hand = calls_by_hand(facts.of_any_rank("comm"), "gradient")
     rounds = [
         [f for f in accumulated(facts_of_step) if f["kind"] == "backward"]
         for facts_of_step in facts.rounds(*facts.optimizers)
@@ -345,39 +381,24 @@ def losses(facts: Facts) -> Iterator[Finding]:
         return
     backwards = rounds[len(rounds) // 2]
     micro, last = len(backwards), backwards[-1]
-    divisor = last["divisor"]
     accumulates = micro > 1 and (
         len({tuple(f["lines"]) for f in backwards}) < micro
         or any(flag is False for f in backwards for flag in f["sync"].values())
     )
-    lines, page = lines_of(*reversed(backwards)), "02_further_the_batch"
-    if accumulates and last["means"] and near(divisor, 1):
+    if accumulates and last["means"] and near(last["divisor"], 1):
         yield Finding(
             "loss-not-divided",
             LIKELY,
             f"{micro} micro-batches are accumulated before each step, and the mean loss of none "
             "is divided.",
             f"The gradient is {micro} times that of one batch: divide each loss by {micro}.",
-            lines,
-            page,
-        )
-    times = micro * facts.ranks if accumulates else facts.ranks
-    if facts.like_one_process:
-        return
-    if last["means"] and near(divisor, times) and not by_hand and (accumulates or micro == 1):
-        yield Finding(
-            "loss-divided-twice",
-            LIKELY,
-            f"The mean loss is divided by {divisor:g} before the backward pass, and DDP averages "
-            f"over {facts.ranks} ranks as well.",
-            f"The gradient is 1/{facts.ranks} of the mean: leave the number of ranks out.",
-            lines,
-            DDP_PAGE,
+            lines_of(*reversed(backwards)),
+            "02_further_the_batch",
         )
 
 
 def near(value: float, divisor: float) -> bool:
-    """True if two divisors are the same but for rounding."""
+    """True if two factors are the same but for rounding."""
     return abs(value - divisor) < TOLERANCE * divisor
 
 

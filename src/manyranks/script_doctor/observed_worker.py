@@ -7,11 +7,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from manyranks.cpu_for_gpus.requests import GPU, REQUESTS
 from manyranks.diagnostics.user_code import is_own
 from manyranks.script_doctor.batch_log import seed_all
 from manyranks.script_doctor.budget import Budget, Extent
 from manyranks.script_doctor.data import LoaderObserver
-from manyranks.script_doctor.fake_cuda import cpu_for_gpus
 from manyranks.script_doctor.groups import GroupObserver
 from manyranks.script_doctor.notes import Notes
 from manyranks.script_doctor.patches import Patches
@@ -33,11 +33,10 @@ class ObservedWorker:
         worker: Callable,
         folder: Path,
         extent: Extent,
-        as_if_gpus: bool,
         replay: Replay | None = None,
     ):
         self.__wrapped__, self.folder, self.extent = worker, folder, extent
-        self.as_if_gpus, self.replay = as_if_gpus, replay
+        self.replay = replay
         self.__module__ = getattr(worker, "__module__", "")  # the rank names its program by it
 
     def __call__(self, *args: Any, **kwargs: Any) -> None:
@@ -52,8 +51,6 @@ class ObservedWorker:
         data = LoaderObserver(notes, training, extent.batches, extent.passes, self.replay)
         seed_all(rank)
         with Patches() as patches:
-            if self.as_if_gpus:
-                cpu_for_gpus(patches)
             Redirection(notes, self.folder / "written").install(patches)
             data.install(patches)
             GroupObserver(notes).install(patches)
@@ -77,6 +74,8 @@ class ObservedWorker:
             finally:
                 with contextlib.suppress(Exception):  # what the script left may be broken
                     training.note_final_state()
+                if place := REQUESTS.places.get(GPU):
+                    notes.write("asks_for_gpu", place=place)
 
 
 def steps_folder(folder: Path, rank: int) -> Path:

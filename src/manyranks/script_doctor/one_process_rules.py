@@ -1,21 +1,37 @@
 """What a comparison with one process means, in words."""
 
+import ast
+import re
 from collections.abc import Iterator
 from dataclasses import replace
 
 from manyranks.script_doctor.comparison import Averaging, Comparison, Kind
-from manyranks.script_doctor.facts import LIKELY, NOTE, WRONG, Facts, Finding, calls_by_hand
-from manyranks.script_doctor.gradient_rules import DDP_PAGE, averages_weights
+from manyranks.script_doctor.facts import (
+    LIKELY,
+    NOTE,
+    WRONG,
+    Facts,
+    Finding,
+    accumulated,
+    calls_by_hand,
+    lines_of,
+)
+from manyranks.script_doctor.gradient_rules import DDP_PAGE, averages_weights, near
 
 BATCH_PAGE, CLIPPING_PAGE = "02_further_the_batch", "06_further_a_real_run"
-NEAR = 0.01  # of a factor
+APART = 0.01  # of a gradient
+RANKS = re.compile(r"(?i)world|replicas|(num|n|nr)_?(ranks|proc)")
+WEIGHTS = (
+    "Each rank's gradient is multiplied by a number of its own before they are added: by a count, "
+    "or by clipping, and the mean of clipped gradients is not the clipped mean."
+)
 
 # Rules that name a cause of what a comparison shows.
 CAUSES = frozenset(
     {
         *("not-synchronised", "past-the-wrapper", "changed-after-ddp", "unused-parameters"),
-        *("clipped-before-averaging", "mean-of-unequal-batches", "loss-divided-twice"),
-        *("synchronised-twice", "replicas-differ", "learning-rate-differs"),
+        *("mean-of-unequal-batches", "synchronised-twice"),
+        *("replicas-differ", "learning-rate-differs"),
         *("optimizer-before-sharding", "same-rows", "rank-alone-in-a-collective"),
         *("graph-cut", "step-on-some-ranks", "gradients-on-some-ranks"),
     }
@@ -51,13 +67,14 @@ def one_process(facts: Facts) -> Iterator[Finding]:
             sent_lines if by_hand else backward_lines(facts) or lines,
             DDP_PAGE,
         )
-    elif result.kind is Kind.NOT_COMPARED and is_sum_of_means(result, facts):
+    elif result.kind is Kind.NOT_COMPARED and (fact := scaled_means(result, facts)):
         yield Finding(
             "gradient-scaled",
             LIKELY,
-            "The gradient is the sum of the ranks' own gradients, and each is that of a mean loss.",
-            cause_of_factor(result, facts.ranks),
-            sent_lines,
+            fact,
+            "The gradient is not that of the mean loss over the rows of all ranks: average "
+            "gradients of mean losses once, and scale neither.",
+            sent_lines if by_hand else backward_lines(facts) or lines,
             DDP_PAGE,
         )
     elif result.kind is Kind.UPDATE:
@@ -89,6 +106,19 @@ def one_process(facts: Facts) -> Iterator[Finding]:
             sent_lines,
             DDP_PAGE,
         )
+    elif (
+        result.kind is Kind.NOT_COMPARED
+        and result.averaging is Averaging.WEIGHTED
+        and not facts.of_any_rank("join")
+    ):
+        yield Finding(
+            "gradients-weighted",
+            NOTE,
+            f"The gradient is {numbers_in_words(result.weights)} times the gradients of the ranks.",
+            WEIGHTS,
+            lines_of(*facts.of_one_rank("clip")[:1]) + sent_lines,
+            CLIPPING_PAGE,
+        )
     elif result.kind is Kind.OTHER:
         yield from of_other_direction(result, facts, hooked, sent_lines)
 
@@ -104,9 +134,8 @@ def of_other_direction(
             "gradients-weighted",
             NOTE if unequal or hooked else LIKELY,
             f"{fact} It is {numbers_in_words(result.weights)} times the gradients of the ranks.",
-            "Each rank's gradient is multiplied by a number of its own before they are added: by "
-            "clipping, or by a count.",
-            lines,
+            WEIGHTS,
+            lines_of(*facts.of_one_rank("clip")[:1]) + lines,
             CLIPPING_PAGE,
         )
     elif result.averaging is Averaging.MEAN and unequal:
@@ -138,7 +167,7 @@ def of_other_direction(
         yield Finding(
             "gradient-differs",
             LIKELY,
-            f"{fact}" + (" It differs between the ranks." if result.apart > NEAR else ""),
+            f"{fact}" + (" It differs between the ranks." if result.apart > APART else ""),
             "Something in the step is not what it is on one rank: compare it there, with the same "
             "rows.",
             lines,
@@ -147,8 +176,13 @@ def of_other_direction(
 
 
 def averages_in_groups(facts: Facts) -> bool:
-    """Whether DDP averages over fewer than all ranks: then one process is more than a replica."""
-    return any(len(fact["ranks"]) < facts.ranks for fact in facts.of_any_rank("ddp"))
+    """Whether DDP averages over fewer than all ranks: then one process is more than a replica.
+
+    Not if its groups have one rank each, and no call is made in larger ones either.
+    """
+    groups = [fact["ranks"] for fact in facts.of_any_rank("ddp")]
+    is_alone = not any("," in fact["group"] for fact in facts.of_any_rank("comm"))
+    return any(len(of) < facts.ranks and not (len(of) == 1 and is_alone) for of in groups)
 
 
 def is_reduced_in_backward(facts: Facts) -> bool:
@@ -160,23 +194,59 @@ def is_reduced_in_backward(facts: Facts) -> bool:
     return in_backward and not facts.of_any_rank("ddp")
 
 
-def is_sum_of_means(result: Comparison, facts: Facts) -> bool:
-    """Whether gradients of mean losses are added up, and nothing scales them on the way."""
-    backward = facts.of_each_rank("backward")[0]
-    return (
-        result.averaging is Averaging.MEAN
-        and all(abs(weight - 1) < NEAR for weight in result.weights)
-        and not facts.of_any_rank("clip")
-        and all(fact["means"] and abs(fact["divisor"] - 1) < NEAR for fact in backward)
-    )
+def scaled_means(result: Comparison, facts: Facts) -> str:
+    """How the ranks' own gradients, each of a mean loss, are scaled without need; "" if not.
+
+    Where no process can be compared, a loss that is multiplied by as many as there are ranks may
+    be meant. It counts only if the script says that the number is that of the ranks.
+    """
+    backwards = [
+        [f for f in accumulated(facts_of_step) if f["kind"] == "backward"]
+        for number in facts.optimizers[:1]
+        for facts_of_step in facts.rounds(number)[:1]
+    ]
+    losses = backwards[0] if backwards else []
+    if result.averaging is not Averaging.MEAN or facts.of_any_rank("clip") or not losses:
+        return ""
+    if not all(fact["means"] and near(fact["divisor"], losses[0]["divisor"]) for fact in losses):
+        return ""
+    divisor = losses[0]["divisor"] / len(losses)  # of the mean over the micro-batches
+    if near(divisor, 1) and all(near(weight, 1) for weight in result.weights):
+        return "The gradient is the sum of the ranks' own gradients, each of a mean loss."
+    is_mean = all(near(weight, 1 / facts.ranks) for weight in result.weights)
+    if is_mean and scales_loss_by_ranks(facts.source):
+        by = {1 / facts.ranks: "multiplied by", facts.ranks: "divided by"}
+        for value, words in by.items():
+            if near(divisor, value):
+                return (
+                    f"The gradient is the mean of the ranks' own gradients, and each is that of a "
+                    f"mean loss {words} {facts.ranks}."
+                )
+    return ""
+
+
+def scales_loss_by_ranks(source: str) -> bool:
+    """Whether a statement with a loss multiplies or divides by the number of ranks, by its name."""
+    for statement in ast.walk(ast.parse(source)):
+        if not isinstance(statement, ast.Assign | ast.AugAssign | ast.Expr | ast.Return):
+            continue
+        for node in ast.walk(statement) if "loss" in ast.unparse(statement).lower() else ():
+            factors: list[ast.expr] = []
+            if isinstance(node, ast.AugAssign) and isinstance(node.op, ast.Mult | ast.Div):
+                factors = [node.value]
+            elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.Mult | ast.Div):
+                factors = [node.right] + [node.left] * isinstance(node.op, ast.Mult)
+            if any(RANKS.search(ast.unparse(factor)) for factor in factors):
+                return True
+    return False
 
 
 def cause_of_factor(result: Comparison, ranks: int) -> str:
     """What usually makes a gradient this long."""
     factor = result.difference.factor if result.difference else float(ranks)
-    if abs(factor - ranks) < NEAR * ranks:
+    if near(factor, ranks):
         return "It is summed instead of averaged, or the loss is multiplied by the number of ranks."
-    if abs(factor * ranks - 1) < NEAR:
+    if near(factor * ranks, 1):
         return "It is averaged, and divided by the number of ranks once more."
     return "Something multiplies the loss or the gradient that does not on one rank."
 
@@ -226,7 +296,9 @@ def in_order(result: Comparison) -> list[str]:
     if result.kind is Kind.EQUAL:
         return [in_words(result)]
     if result.kind in (Kind.OTHER, Kind.NOT_COMPARED) and result.averaging is Averaging.MEAN:
-        return ["the gradient has the direction of the mean of what the ranks compute, each alone"]
+        is_mean = all(near(weight, 1 / len(result.weights)) for weight in result.weights)
+        what = "is" if is_mean else "has the direction of"
+        return [f"the gradient {what} the mean of what the ranks compute, each alone"]
     return []
 
 

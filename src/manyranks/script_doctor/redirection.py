@@ -178,6 +178,7 @@ class Redirection:
         if call.__name__ == "mkdir":
             if true_stat(absolute, quiet=True) is not None:
                 raise FileExistsError(17, "File exists", str(path))
+            self.notes.write("folder", path=absolute, lines=lines())
             make_folder(os.path.dirname(target))
             return call(target, *args, **kwargs)
         if exists(target):

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from manyranks.errors import HangUndecided, LaunchRefused, RankFailed
+from manyranks.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
 from manyranks.launcher.calls import Call
 from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
@@ -105,7 +105,7 @@ class ReferenceRun:
         (folder / "facts").mkdir(parents=True)
         replay = Replay([steps_folder(self.folder, rank) for rank in range(self.ranks)])
         extent = Extent(UNLIMITED, UNLIMITED, UNLIMITED, self.timeout)
-        worker = ObservedWorker(self.call.worker, folder, extent, self.as_if_gpus, replay)
+        worker = ObservedWorker(self.call.worker, folder, extent, replay)
         limits = HangLimits(
             idle=self.timeout, processor=self.timeout, patience=self.timeout, polling=self.timeout
         )
@@ -117,8 +117,11 @@ class ReferenceRun:
                 quiet=True,
                 hang_limits=limits,
                 output=io.StringIO(),
+                as_if_gpus=self.ranks if self.as_if_gpus else 0,
             )
-        except (RankFailed, HangUndecided, LaunchRefused) as failure:
+        except (RanksHung, HangUndecided):
+            error = f"on one rank it makes no step in {self.timeout:g} s"
+        except (RankFailed, LaunchRefused) as failure:
             error = f"the script ends in an error on one rank ({first_line(failure)})"
         reason = steps_folder(folder, 0) / "cannot_join.json"
         if reason.exists():

@@ -9,6 +9,7 @@ import torch
 
 from manyranks.script_doctor.batch_log import set_random_state
 from manyranks.script_doctor.batches import CannotJoin, from_plain, join
+from manyranks.script_doctor.patches import hide_from_observers
 
 _load = torch.load  # later it is redirected
 
@@ -35,13 +36,17 @@ class Replay:
         """
         number = 0
         while files := self._files(loader, pass_number, number):
-            parts = [_load(file, weights_only=True) for file in files]
-            batch = from_plain(join([part["batch"] for part in parts], samples))
-            set_random_state(parts[0]["random"])
-            yield batch
+            yield self._joined(files, samples)
             number += 1
         if self._is_too_large():
             raise CannotJoin("its batches are too large to be kept")
+
+    @hide_from_observers
+    def _joined(self, files: list[Path], samples: int | None) -> Any:
+        parts = [_load(file, weights_only=True) for file in files]
+        batch = from_plain(join([part["batch"] for part in parts], samples))
+        set_random_state(parts[0]["random"])
+        return batch
 
     def length(self, loader: int) -> int | None:
         """How many batches the script was told that this loader has, if it asked."""

@@ -4,12 +4,13 @@ import re
 from collections import Counter
 from collections.abc import Iterator
 
-from manyranks.script_doctor.data_rules import SAMPLERS, RowsRead, rows_of
+from manyranks.script_doctor.data_rules import SAMPLERS, RowsRead, batches_of, rows_of
 from manyranks.script_doctor.facts import (
     LIKELY,
     NOTE,
     Facts,
     Finding,
+    equal,
     lines_of,
     number_in_words,
 )
@@ -124,12 +125,7 @@ def own_numbers(
 
     With it, the same of all ranks.
     """
-    for printed in DECIMAL.findall(text):
-        fraction = printed.partition(".")[2]
-        decimals = min(len(fraction), MAX_DECIMALS)
-        number = f"{float(printed):.{decimals}f}" if len(fraction) > decimals else printed
-        if len(number.strip("-0.").replace(".", "")) < MIN_DIGITS:
-            continue
+    for number, decimals in printed_numbers(text):
         for begin, end in spans:
             of_ranks = [of_rank[begin:end] for of_rank in losses]
             if (
@@ -145,6 +141,85 @@ def own_numbers(
                 if texts[0] == number != texts[1]:
                     yield texts
                     break
+
+
+def printed_numbers(text: str) -> Iterator[tuple[str, int]]:
+    """Each number in a text that has digits enough to be known by them, and its decimals."""
+    for printed in DECIMAL.findall(text):
+        fraction = printed.partition(".")[2]
+        decimals = min(len(fraction), MAX_DECIMALS)
+        number = f"{float(printed):.{decimals}f}" if len(fraction) > decimals else printed
+        if len(number.strip("-0.").replace(".", "")) >= MIN_DIGITS:
+            yield number, decimals
+
+
+def sums_of_ranks(facts: Facts) -> Iterator[Finding]:
+    """A sum over all ranks that is said undivided, or divided by what rank 0 alone has counted."""
+    of_all_ranks = {id(passes[0]): passes for passes in facts.passes_on_all_ranks()}
+    sums = {id(calls[0]): calls for calls in zip(*map(scalar_sums, facts.of_ranks), strict=False)}
+    losses: list[list[dict]] = facts.of_each_rank("backward")
+    passes: tuple[dict, ...] = ()
+    since: list[tuple[dict, ...]] = []  # sums since the pass began
+    backwards = 0
+    for fact in facts.of_ranks[0]:
+        backwards += fact["kind"] == "backward"
+        if fact["kind"] == "pass":
+            passes, since = of_all_ranks.get(id(fact), ()), []
+        elif id(fact) in sums and equal([call["lines"][:1] for call in sums[id(fact)]]):
+            since.append(sums[id(fact)])
+        elif fact["kind"] == "print" and passes and is_shared_out(facts, passes):
+            own = [f["loss"] for of in losses for f in of[backwards - 1 : backwards] if f["means"]]
+            for calls in since:
+                for said, right, divisor in wrong_means(facts, passes, calls, own, fact["text"]):
+                    yield Finding(
+                        "sum-without-its-count",
+                        LIKELY,
+                        f"Rank 0 says {said}: the sum over {facts.ranks} ranks{divisor}. Over all "
+                        f"ranks it is {right}.",
+                        "Reduce the count along with the sum, and divide the one by the other.",
+                        lines_of(fact, calls[0]),
+                        SAMPLERS,
+                    )
+                    return
+
+
+def scalar_sums(facts_of_rank: list[dict]) -> list[dict]:
+    """The calls by which a rank reduces one number."""
+    return [
+        f
+        for f in facts_of_rank
+        if f["kind"] == "comm" and f["by"] == "hand" and f.get("value") is not None
+        if f["op"] in ("all_reduce", "reduce")
+    ]
+
+
+def wrong_means(
+    facts: Facts,
+    passes: tuple[dict, ...],
+    calls: tuple[dict, ...],
+    losses: list[float],
+    text: str,
+) -> Iterator[tuple[str, str, str]]:
+    """A number in a text that a reduced sum gives with a wrong divisor; the right one; in words."""
+    total = sum(call["value"] for call in calls)
+    rows = [rows_of(facts, rank, fact) for rank, fact in enumerate(passes)]
+    batches = [len(batches_of(facts, rank, fact)) for rank, fact in enumerate(passes)]
+    divisors = [
+        (rows[0], sum(rows), f", divided by the {rows[0]} rows of rank 0"),
+        (batches[0], sum(batches), f", divided by the {batches[0]} batches of rank 0"),
+    ]
+    if len(losses) == facts.ranks and all(
+        abs(call["value"] - loss) <= 1e-6 * abs(loss)
+        for call, loss in zip(calls, losses, strict=True)
+    ):
+        divisors.append((1, facts.ranks, " of their mean losses"))
+    for number, decimals in printed_numbers(text):
+        for factor in (1, 100):
+            texts = [f"{factor * total / n:.{decimals}f}" for _, n, _ in divisors if n]
+            texts.append(f"{factor * total / facts.ranks:.{decimals}f}")
+            for wrong, right, words in divisors:
+                if wrong and f"{factor * total / wrong:.{decimals}f}" == number not in texts:
+                    yield number, f"{factor * total / right:.{decimals}f}", words
 
 
 def equal_lines(facts: Facts) -> Iterator[Finding]:

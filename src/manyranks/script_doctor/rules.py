@@ -1,5 +1,7 @@
 """All rules, in the order of causes, and what was in order where none found anything."""
 
+import os
+import re
 from collections.abc import Callable, Iterator, Sequence
 
 from manyranks.script_doctor import (
@@ -10,9 +12,19 @@ from manyranks.script_doctor import (
     report_rules,
     step_rules,
 )
-from manyranks.script_doctor.facts import LEVELS, LIKELY, NOTE, WRONG, Facts, Finding, lines_of
+from manyranks.script_doctor.facts import (
+    LEVELS,
+    LIKELY,
+    NOTE,
+    WRONG,
+    Facts,
+    Finding,
+    equal,
+    lines_of,
+)
 
 UNUSED_PARAMETERS = "Expected to have finished reduction"
+NUMBERS = re.compile(r"[0-9a-f]{4,}|\d+")  # also of bits at random
 CACHES = ("/.cache/", "__pycache__", ".pyc", "/.triton/", "torchinductor")
 
 # A cause, and the rules whose findings would only be its symptoms.
@@ -138,6 +150,43 @@ def files(facts: Facts) -> Iterator[Finding]:
         yield from loads_to_one_device(facts)
 
 
+def run_names(facts: Facts) -> Iterator[Finding]:
+    """Files or folders of all ranks, named in one line by numbers that are not the rank's."""
+    by_line: list[dict[str, str]] = [
+        {f["lines"][0]: f["path"] for f in of_rank if is_named_by_script(f)}
+        for of_rank in facts.of_ranks
+    ]
+    for line, path in by_line[0].items():
+        paths = [of_rank.get(line, "") for of_rank in by_line]
+        numbers = [NUMBERS.findall(of_rank) for of_rank in paths]
+        if not equal([NUMBERS.split(of_rank) for of_rank in paths]) or len(set(paths)) == 1:
+            continue
+        other = [part for part in zip(*numbers, strict=True) if not equal(list(part))]
+        if not any(counts_up(part) for part in other):
+            yield Finding(
+                "run-named-by-each-rank",
+                NOTE,
+                f"In this line rank 0 makes {os.path.basename(path)}, and rank 1 "
+                f"{os.path.basename(paths[1])}.",
+                "Each rank has a name of its own, as from a clock, so one run leaves several: let "
+                "rank 0 choose the name and broadcast it, or write alone.",
+                (line,),
+                "08_checkpoint_and_recover",
+            )
+            return
+
+
+def is_named_by_script(fact: dict) -> bool:
+    """Whether a fact tells of a new file or folder that is not in the folder for temporary ones."""
+    return fact["kind"] in ("file", "folder") and fact["path"][:1] == "/" and bool(fact["lines"])
+
+
+def counts_up(numbers: Sequence[str]) -> bool:
+    """Whether these numbers of the ranks differ as the ranks do."""
+    first = int(numbers[0], 16)
+    return all(int(number, 16) == first + rank for rank, number in enumerate(numbers))
+
+
 def loads_to_one_device(facts: Facts) -> Iterator[Finding]:
     """Files whose tensors several ranks put onto one GPU."""
     by_path: dict[str, dict[int, dict]] = {}
@@ -212,7 +261,6 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     reduction_unfinished,
     gradient_rules.before_sharding,
     gradient_rules.gradients,
-    gradient_rules.groups_of_one,
     step_rules.steps,
     step_rules.other_parameters,
     step_rules.nothing_sent,
@@ -223,6 +271,8 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     call_rules.names_in_other_order,
     gradient_rules.nothing_loaded,
     gradient_rules.schedules,
+    gradient_rules.cleared_gradients,
+    gradient_rules.left_out_parameters,
     gradient_rules.losses,
     gradient_rules.synchronisation,
     data_rules.targets,
@@ -230,12 +280,14 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     data_rules.draws,
     wrappers,
     files,
+    run_names,
     call_rules.batches,
     call_rules.groups,
     call_rules.collectives,
     call_rules.removed_files,
     report_rules.evaluations,
     report_rules.own_losses,
+    report_rules.sums_of_ranks,
     report_rules.equal_lines,
     threads,
     no_step,

@@ -186,7 +186,7 @@ class StepRecorder:
             "gradients": [piece_of(parameter.grad) for parameter in parameters],
             "own": [piece_of(self.own_gradients.get(id(p))) for p in parameters],
             "shards": self._factor_of_shards(parameters),
-            "rates": [float(group.get("lr", 0)) for group in optimizer.param_groups],
+            "rates": rates(optimizer),
             "rows": self.row_hashes,
             "rounded": self.is_rounded or any(p.dtype in FEW_BITS for p in parameters),
             "drew": random_check_sum() != self.last_state,
@@ -231,6 +231,11 @@ class StepRecorder:
 def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
     """The parameters of an optimizer."""
     return list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
+
+
+def rates(optimizer: Optimizer) -> list[float]:
+    """The learning rate of each group of parameters."""
+    return [float(group.get("lr", 0)) for group in optimizer.param_groups]
 
 
 def piece_of(tensor: torch.Tensor | None) -> dict[str, Any] | None:

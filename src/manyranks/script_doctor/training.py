@@ -13,7 +13,7 @@ from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm, _NormBase
 from torch.nn.parallel import DistributedDataParallel
 from torch.optim import Optimizer
-from torch.optim.lr_scheduler import LRScheduler
+from torch.optim.lr_scheduler import LambdaLR, LRScheduler
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
@@ -37,9 +37,10 @@ from manyranks.script_doctor.notes import (
     words_of_caller,
 )
 from manyranks.script_doctor.patches import ActiveCalls, Patches, hide_from_observers
-from manyranks.script_doctor.step_records import StepRecorder
+from manyranks.script_doctor.step_records import StepRecorder, parameters_of, rates
 
 MAX_WRITES = 40  # writes to parameters that are noted, at most
+ZERO = 1e-9  # of a factor of the learning rate
 
 
 class ObservationEnded(BaseException):
@@ -61,6 +62,9 @@ class TrainingObserver:
         self.wrapped: dict[int, dict[int, nn.Parameter]] = {}  # the same of all, kept alive
         # Names that got a gradient, where DDP looks for others.
         self.used_names: dict[int, set[str]] = {}
+        # Parameters that a module got after an optimizer was made, by id, and the lines.
+        self.late: dict[int, tuple[weakref.ref, list[str]]] = {}
+        self.schedules: dict[LRScheduler, list[str]] = {}  # and the lines that made them
         self.cuts = GraphCuts(notes, self._parameter_names)
         self.step_count = self.write_count = 0
         self.ended = False
@@ -78,6 +82,7 @@ class TrainingObserver:
         patches.replace(LRScheduler, "step", self._schedule)
         patches.replace(DistributedDataParallel, "join", self._join)
         patches.replace(DistributedDataParallel, "register_comm_hook", self._hook)
+        patches.replace(nn.Module, "register_parameter", self._add_parameter)
         patches.replace(nn.Module, "requires_grad_", self._requires_grad)
         patches.replace(torch.Tensor, "requires_grad_", self._requires_grad)
         patches.put(nn.Parameter, "requires_grad", property(_flag, self._set_flag))
@@ -214,6 +219,13 @@ class TrainingObserver:
                 number = self._number(wrapper)
                 self.notes.write("flag", ddp=number, on=bool(flag), lines=lines())
 
+    def _add_parameter(
+        self, register: Callable, module: nn.Module, name: str, parameter: nn.Parameter | None
+    ) -> None:
+        register(module, name, parameter)
+        if self.creation_lines and parameter is not None and not self.active_calls:
+            self.late[id(parameter)] = weakref.ref(parameter), lines()
+
     def _threads(self, set_number: Callable, number: int) -> None:
         set_number(number)
         self.notes.write("threads", number=number, lines=lines())
@@ -229,8 +241,9 @@ class TrainingObserver:
 
     def _schedule(self, step: Callable, scheduler: LRScheduler, *args: Any, **kwargs: Any) -> None:
         step(scheduler, *args, **kwargs)
-        optimizer = self.numbers.get(id(scheduler.optimizer))
-        self.notes.write("scheduled", optimizer=optimizer, lines=lines())
+        self.schedules.setdefault(scheduler, lines())  # its __init__ makes a step
+        number = list(self.schedules).index(scheduler)  # of its own: not all ranks need have it
+        self.notes.write("scheduled", of=number, lines=lines())
 
     # Losses and gradients
 
@@ -259,7 +272,12 @@ class TrainingObserver:
         if isinstance(first, torch.Tensor) and first.numel() == 1 and not is_sharded(first):
             loss = float(first)
         facts = {"divisor": divisor, "means": means, "loss": loss, "sync": sync, "adds": adds}
-        self.notes.write("backward", **facts, lines=lines())
+        self.notes.write("backward", **facts, weights=self._state_of_weights(), lines=lines())
+
+    def _state_of_weights(self) -> int:
+        """A number that changes when something writes to the weights: counters, and a sample."""
+        parameters = list(self._parameters())
+        return digest(repr(([p._version for p in parameters], sizes(parameters[:1]))).encode())
 
     @hide_from_observers
     def _note_targets(self, target: torch.Tensor, reduction: str, ignored: int) -> None:
@@ -277,8 +295,7 @@ class TrainingObserver:
     def _clip(self, clip: Callable, *args: Any, **kwargs: Any) -> Any:
         with self.active_calls("clip"):
             norm = clip(*args, **kwargs)
-        if not is_sharded(norm):
-            self.notes.write("clip", norm=float(norm), lines=lines())
+        self.notes.write("clip", lines=lines())
         return norm
 
     # Steps
@@ -295,7 +312,7 @@ class TrainingObserver:
         if id(optimizer) not in self.numbers:
             self._number(optimizer)
             self.optimizers.append(optimizer)
-        parameters = optimizer_parameters(optimizer)
+        parameters = parameters_of(optimizer)
         names = self._parameter_names()
         self.cuts.note_step(parameters)
         wrappers = [self._number(w) for w in self.wrappers if set(map(id, parameters)) & ids(w)]
@@ -311,6 +328,7 @@ class TrainingObserver:
             sizes=sizes(parameters),
             empty=sum(p.grad is None for p in parameters),
             buffers=self._own_buffers(),
+            left_out=self._left_out(),
             spread=[
                 place for place, p in enumerate(parameters) if p.grad is not None and is_spread(p)
             ],
@@ -321,6 +339,25 @@ class TrainingObserver:
         own_names = [names.get(id(p), "").removeprefix("module.") for p in parameters]
         made = self.creation_lines.get(optimizer, [])
         self.recorder.note_step(optimizer, made, own_names, lines())
+
+    def _left_out(self) -> dict[str, tuple[int | None, list[str]]]:
+        """Parameters with a gradient that came after an optimizer, and that none has.
+
+        Only of models that are trained. With the name a check sum, and the line that made it.
+        """
+        if not self.late:
+            return {}
+        held = {id(p) for optimizer in self.creation_lines for p in parameters_of(optimizer)}
+        return {
+            name.removeprefix("module."): (hashes([parameter])[0], self.late[id(parameter)][1])
+            for model in self.models
+            if ids(model) & held
+            for name, parameter in model.named_parameters()
+            if parameter.grad is not None
+            and id(parameter) not in held
+            and id(parameter) in self.late
+            and self.late[id(parameter)][0]() is parameter
+        }
 
     def _own_buffers(self) -> dict[str, int | None]:
         """What models keep in buffers of their own kind, without those of PyTorch's norms."""
@@ -347,7 +384,7 @@ class TrainingObserver:
     def _note_weights(self, optimizer: Optimizer) -> None:
         facts = {
             "optimizer": self._number(optimizer),
-            "weights": hashes(optimizer_parameters(optimizer)),
+            "weights": hashes(parameters_of(optimizer)),
         }
         self.notes.write("stepped", **facts)
 
@@ -375,6 +412,17 @@ class TrainingObserver:
         for optimizer in self.optimizers:
             number = self._number(optimizer)
             self.notes.write("rates", optimizer=number, rates=rates(optimizer))
+        for number, (schedule, own_lines) in enumerate(self.schedules.items()):
+            taken, ranks = schedule.last_epoch, int(os.environ["WORLD_SIZE"])
+            self.notes.write(
+                "schedule",
+                of=number,
+                optimizer=self.numbers.get(id(schedule.optimizer)),
+                length=length_of(schedule, (ranks + 1) * taken),
+                taken=taken,
+                rates=rates(schedule.optimizer),
+                lines=own_lines,
+            )
 
     # Which is which
 
@@ -475,14 +523,16 @@ def ids(module: nn.Module) -> set[int]:
     return {id(parameter) for parameter in module.parameters()}
 
 
-def optimizer_parameters(optimizer: Optimizer) -> list[torch.Tensor]:
-    """The parameters of an optimizer."""
-    return list(itertools.chain(*(group["params"] for group in optimizer.param_groups)))
-
-
-def rates(optimizer: Optimizer) -> list[float]:
-    """The learning rate of each group of parameters."""
-    return [float(group.get("lr", 0)) for group in optimizer.param_groups]
+def length_of(schedule: LRScheduler, most: int) -> int | None:
+    """After how many steps a schedule ends, or comes to zero; None if that is not seen."""
+    for name in ("T_max", "total_steps", "total_iters"):
+        if hasattr(schedule, name):
+            return int(getattr(schedule, name))
+    if not isinstance(schedule, LambdaLR):
+        return None
+    factors = schedule.lr_lambdas
+    numbers = range(1, most)
+    return next((n for n in numbers if all(abs(factor(n)) < ZERO for factor in factors)), None)
 
 
 def is_local_norm(module: nn.Module) -> bool:

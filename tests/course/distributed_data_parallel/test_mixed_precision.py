@@ -9,7 +9,6 @@ import torch
 from torch.nn.parallel import parallel_apply
 
 from ddp_workbook import launch
-from ddp_workbook.experiments import one_gpu
 from ddp_workbook.experiments.distributed_data_parallel import (
     autocast,
     half_precision_speed,
@@ -110,18 +109,3 @@ def test_flags_are_read_where_the_system_lists_them(tmp_path):
         flag: flag == "avx512_bf16" for flag in half_precision_speed.FLAGS
     }
     assert "does not list" in half_precision_speed.flags(tmp_path / "none")
-
-
-@pytest.mark.parametrize("name", one_gpu.PAGE_COLUMNS)
-def test_a_page_shows_what_a_gpu_recorded(name, tmp_path):
-    """A table, a sentence before the first one, and one for a table of an older version."""
-    assert "No GPU has been measured yet" in one_gpu.recorded_gpu_table(name, tmp_path)
-    row = dict.fromkeys(one_gpu.COLUMNS[name], 1.0)
-    one_gpu.record(name, [row], "a GPU", tmp_path)
-    shown = one_gpu.recorded_gpu_table(name, tmp_path)
-    columns = [one_gpu.HEADINGS.get(column, column) for column in one_gpu.PAGE_COLUMNS[name]]
-    assert list(shown.data) == columns and len(shown.data) == 1
-    assert shown.caption.startswith("a GPU, 20")
-    first = one_gpu.PAGE_COLUMNS[name][0]
-    pd.DataFrame({"machine": ["a GPU"]}).to_csv(tmp_path / f"{name}.csv")
-    assert f"has no column {first}" in one_gpu.recorded_gpu_table(name, tmp_path)

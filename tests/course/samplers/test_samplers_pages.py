@@ -16,7 +16,6 @@ from ddp_workbook.experiments.samplers import (
     index_sharding,
     loader_workers,
     own_program,
-    pinning,
     resuming,
     shuffling,
     uneven_inputs,
@@ -210,11 +209,6 @@ def test_an_epoch_without_workers_takes_its_samples_and_its_steps():
         waiting[loader_workers.NO_WORKERS]
         >= 16 * loader_workers.SAMPLE_SECONDS + 4 * loader_workers.STEP_SECONDS
     )
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="here the copies are measured")
-def test_without_a_gpu_no_copy_is_measured():
-    assert pinning.copies_to_gpu() == pinning.NO_GPU
 
 
 # Uneven work

@@ -59,6 +59,8 @@ ADVICE = {
     errors.waits_for_a_key: "needs a store.set()",
     errors.misses_the_monitored_barrier: "did not call monitored_barrier",
     errors.mismatches_in_detail: "Compare the two fingerprints",
+    errors.asks_nvidia_smi: "comes with NVIDIA's driver",
+    errors.imports_triton: "This package runs on GPUs",
     errors.calls_a_layer_of_a_sharded_model: "call the model itself",
     errors.adds_a_plain_tensor: "distribute_tensor() or full_tensor()",
     errors.loads_a_plain_state: "StateDictOptions(full_state_dict=True)",

@@ -270,7 +270,6 @@ def test_the_page_stays_short(worker):
     [
         (faults.reads_the_keyboard, "has no keyboard"),
         (faults.breaks_into_the_debugger, "has no keyboard"),
-        (faults.uses_nccl, 'write dist.init_process_group("gloo")'),
         (missing.runs_out_of_memory, "All ranks share this machine's memory"),
         (missing.allocates_too_much, "All ranks share this machine's memory"),
         (missing.gathers_a_lambda, "A lambda, a function inside another one"),

@@ -60,7 +60,7 @@ def test_a_script_without_any_group_is_told_what_joins(script, capsys):
 
 def test_a_script_that_leaves_early_is_quoted_and_no_cause_is_guessed(script, capsys):
     """It has no GPU, or was asked for --help."""
-    needs = "import sys, torch\nif not torch.cuda.is_available():\n    print('needs a GPU')\n"
+    needs = "import sys, torch\nif not torch.xpu.is_available():\n    print('needs a GPU')\n"
     told = explanation_of(script(JOINS.format(before=needs + "    sys.exit()")), capsys)
     assert "Rank 0 left at train.py:5  sys.exit()" in told
     assert "No rank reached init_process_group in line 6." in told

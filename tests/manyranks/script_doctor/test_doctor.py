@@ -59,10 +59,11 @@ def script(tmp_path, monkeypatch):
         ("open('no_such.csv')", "FileNotFoundError"),
         ("input('epochs? ')", "A rank has no keyboard"),
         (
-            "def work(rank): pass\ntorch.multiprocessing.spawn(work, nprocs=2)",
-            "have been started already",
+            "def work(rank): pass\ntorch.multiprocessing.spawn(work, nprocs=3)",
+            "asked for 3 processes",
         ),
         ("1 / 0", "ZeroDivisionError"),
+        ("rank and os.kill(os.getpid(), 9)\ndist.barrier()", "ended by SIGKILL"),
     ],
 )
 def test_a_script_that_cannot_train_is_told_why(text, said, script):
@@ -163,10 +164,10 @@ for _ in range(4):
 torch.cuda.synchronize()
 """
     )
-    without = doctor(path)
-    assert without.exit_code == 2 and "--as-if-gpus" in without.ending
-    report = doctor(path, as_if_gpus=True)
+    assert doctor(path, as_if_gpus=False).exit_code == 2
+    report = doctor(path)
     assert [finding.rule for finding in report.findings] == ["same-rows"] and report.ending == ""
+    assert "train.py:4 asks for one, and the ranks computed on the CPU" in report.not_seen[0]
 
 
 @pytest.mark.parametrize(
@@ -192,7 +193,7 @@ dist.barrier()
 {load}
 {MODEL}for _ in range(2):
     {STEP}""")
-    report = doctor(path, as_if_gpus=True)
+    report = doctor(path)
     assert ([finding.rule for finding in report.findings], report.ending) == (rules, ""), report
 
 

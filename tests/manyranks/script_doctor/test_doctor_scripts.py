@@ -126,7 +126,7 @@ EDITED = {
             "            nn.utils.clip_grad_norm_(model.parameters(), 0.1)  # <- here\n"
             "            average_gradients(model)\n",
         ),
-        {"clipped-before-averaging"},
+        {"gradients-weighted"},
     ),
     # fairseq #1383, CenterNet #233: each rank augments its own rows with the same random numbers
     "equal_augmentation": (
@@ -247,7 +247,7 @@ EDITED = {
             "cross_entropy(model(images), labels)\n"
             "            loss = loss / dist.get_world_size()  # <- here",
         ),
-        {"loss-divided-twice"},
+        {"gradient-scaled"},
     ),
     # the ranks call other units of equal size at one place: shards of two layers are joined
     "gradients_on_some_ranks": (
@@ -478,6 +478,87 @@ EDITED = {
             "            optimizer.step()  # <- here\n",
         ),
         {"replicas-differ"},
+    ),
+    # the micro-batches of a step, each of whose gradients is cleared before the next
+    "cleared_before_the_step": (
+        "accumulation_with_no_sync",
+        edit(
+            "            with contextlib",
+            "            optimizer.zero_grad()\n            with contextlib",
+            "                optimizer.step()\n                optimizer.zero_grad()\n",
+            "                optimizer.step()\n",
+            "                loss.backward()\n",
+            "                loss.backward()  # <- here\n",
+        ),
+        {"cleared-before-the-step"},
+    ),
+    # a new head that the optimizer never hears of, as by resize_token_embeddings
+    "made_after_the_optimizer": (
+        "one_run_of_all_ranks",
+        edit(
+            "    model[2] = nn.Linear(16, 2)\n",
+            "    model[2] = nn.Linear(16, 2)  # <- here first\n",
+            '    optimizer.add_param_group({"params": model[2].parameters()})\n',
+            "",
+        ),
+        {"made-after-the-optimizer"},
+    ),
+    # the time at which each rank starts names its run
+    "run_named_by_each_rank": (
+        "one_run_of_all_ranks",
+        edit(
+            "    dist.broadcast_object_list(name)\n",
+            "",
+            "exist_ok=True)",
+            "exist_ok=True)  # <- here",
+        ),
+        {"run-named-by-each-rank"},
+    ),
+    # steps counted before the loader was given its share of the rows
+    "schedule_of_all_ranks": (
+        "one_run_of_all_ranks",
+        edit(
+            "EPOCHS * len(loader)",
+            "EPOCHS * len(train_set) // 8",
+            " step / length)",
+            " step / length)  # <- here",
+        ),
+        {"schedule-of-all-ranks"},
+    ),
+    "schedule_of_all_ranks_cosine": (
+        "one_run_of_all_ranks",
+        edit(
+            "torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: 1 - step / length)",
+            "torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, EPOCHS * 25)  # <- here",
+        ),
+        {"schedule-of-all-ranks"},
+    ),
+    # a schedule that counts steps of the optimizer is moved once for each rank
+    "schedule_steps_too_often": (
+        "one_run_of_all_ranks",
+        edit(
+            "            scheduler.step()\n",
+            "            for _ in range(dist.get_world_size()):\n"
+            "                scheduler.step()  # <- here\n",
+        ),
+        {"schedule-steps-too-often"},
+    ),
+    # the hits of all ranks over the rows of one
+    "sum_without_its_count": (
+        "one_run_of_all_ranks",
+        edit(
+            "        dist.all_reduce(hits)\n",
+            "        dist.all_reduce(hits)  # <- here\n",
+            "        dist.all_reduce(count)\n",
+            "",
+        ),
+        {"sum-without-its-count"},
+    ),
+    # a mean loss is summed over the ranks before it is logged
+    "sum_without_its_count_of_losses": (
+        "contrastive_own_rows_put_back",
+        edit("mean_loss.item() / world", "mean_loss.item()", ':.4f}")', ':.4f}")  # <- here'),
+        {"sum-without-its-count"},
     ),
     # all_gather of as many rows as each rank happens to have
     "shapes_differ_in_all_gather": (

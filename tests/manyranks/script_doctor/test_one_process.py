@@ -85,6 +85,9 @@ OWN_NORM = (
 )
 WEIGHTED = "[p.grad.mul_((rank + 1) / world) for p in model.parameters()]"
 OF_RANK_0 = "loss.backward(); [dist.broadcast(p.grad, 0) for p in model.parameters()]"
+OWN_ROWS = {"UNPACKED": "torch.randn(8, 6) + rank, torch.randn(8, 1)"}
+NEEDS_TWO = {"WRAPPED": "DDP(model) if world > 1 else 1 / 0"}
+OF_ONE = "[dist.new_group([r]) for r in range(world)][rank]"
 EQUAL = "the gradient is that of one process on the same"
 
 
@@ -126,6 +129,8 @@ def train(tmp_path, monkeypatch):
         {"LOADER": "collate_fn=lambda items: (*stacked(items), None, 'words')"}
         | {"UNPACKED": "batch[:2]"},
         {"AFTER": "torch.rand(rank + 1)"},
+        {"LOADER": "); schedule = torch.optim.lr_scheduler.LinearLR(optimizer, 1, 0.1, 8 * world"}
+        | {"AFTER": "[schedule.step() for _ in range(world)]"},  # as Accelerate does
     ],
     ids=lambda parts: " ".join(parts) or "as it stands",
 )
@@ -141,6 +146,12 @@ def test_one_process_gives_the_same(parts, train):
         ({"BACKWARD": "(loss * world).backward()"}, WRONG, "gradient-scaled", "2.000 times"),
         ({"WRAPPED": "model", "BACKWARD": BY_HAND}, WRONG, "gradient-scaled", "summed instead"),
         ({"WRAPPED": "model"}, WRONG, "not-synchronised", "its own gradient of all 4"),
+        (
+            {"WRAPPED": f"DDP(model, process_group={OF_ONE})"},
+            WRONG,
+            "not-synchronised",
+            "its own gradient of all 4",
+        ),
         (
             {
                 "WRAPPED": "nn.ModuleList([DDP(model[:3]), model[3]])",
@@ -187,6 +198,14 @@ def test_one_process_gives_the_same(parts, train):
             LIKELY,
             "update-differs",
             "the weights after the step are not",
+        ),
+        (
+            OWN_ROWS
+            | {"WRAPPED": "model"}
+            | {"BACKWARD": f"loss.backward(); {WEIGHTED}; {BY_HAND.partition('; ')[2]}"},
+            NOTE,
+            "gradients-weighted",
+            "The gradient is 0.5 and 1 times",
         ),
         (
             {"BACKWARD": "(loss + model(x).std()).backward()"},
@@ -242,17 +261,23 @@ def test_an_optimizer_of_weights_that_fsdp_has_freed_is_named(train):
     assert report.ending == ""
 
 
-@pytest.mark.parametrize(("factor", "named"), [("1", True), ("1 / world", False)])
-def test_a_sum_is_named_without_one_process_if_each_loss_is_a_mean(factor, named, train):
-    """Rows that come from no loader; a loss that was divided by the ranks may be summed."""
-    report = train(
-        WRAPPED="model",
-        UNPACKED="torch.randn(8, 6) + rank, torch.randn(8, 1)",
-        BACKWARD=f"loss = loss * ({factor}); {BY_HAND}",
-    )
-    assert any("come from no DataLoader" in words for words in report.not_seen)
-    said = [f.rule for f in report.findings if f.level != NOTE]
-    assert said == (["gradient-scaled"] if named else []), report
+@pytest.mark.parametrize(
+    ("parts", "named"),
+    [
+        (OWN_ROWS | {"WRAPPED": "model", "BACKWARD": BY_HAND}, "gradient-scaled"),
+        (OWN_ROWS | {"WRAPPED": "model", "BACKWARD": f"loss = loss / world; {BY_HAND}"}, None),
+        (NEEDS_TWO | {"BACKWARD": "(loss * world).backward()"}, "gradient-scaled"),
+        (NEEDS_TWO | {"BACKWARD": "loss /= world; loss.backward()"}, "gradient-scaled"),
+        (NEEDS_TWO | {"BACKWARD": "loss = loss * 2; loss.backward()"}, None),
+        (NEEDS_TWO, None),
+    ],
+)
+def test_without_one_process_the_gradients_of_the_ranks_are_judged(parts, named, train):
+    """Rows from no loader, or an error on one rank: a factor is named if nobody can mean it."""
+    report = train(**parts)
+    assert any("the gradient of one process:" in words for words in report.not_seen)
+    assert [f.rule for f in report.findings if f.level != NOTE] == [named] * bool(named), report
+    assert any("mean of what the ranks compute" in words for words in report.looked_at)
 
 
 def test_an_optimizer_of_ones_own_is_no_missing_step(train):
@@ -278,6 +303,17 @@ def test_replicas_in_groups_of_ranks_are_not_judged(train):
     groups = "[dist.new_group(pair) for pair in ([0, 1], [2, 3])][rank // 2]"
     report = train(ranks=4, WRAPPED=f"DDP(model, process_group={groups}) if world > 1 else model")
     assert [f for f in report.findings if f.level != NOTE] == [], report
+
+
+def test_buffers_that_nothing_broadcasts_are_noted(train):
+    """Each rank keeps the mean of its own rows in a model whose gradients are averaged by hand."""
+    report = train(
+        WRAPPED="model; model[2].register_buffer('mean', torch.zeros(16))",
+        BACKWARD=f"model[2].mean.add_(y.mean()); loss /= world; {BY_HAND}",
+    )
+    (finding,) = report.findings
+    assert (finding.rule, finding.level) == ("replicas-differ", NOTE), report
+    assert "1 of its buffers differ, such as 2.mean" in finding.fact
 
 
 def test_a_note_of_the_comparison_is_no_exit_code(train):
@@ -307,7 +343,7 @@ def test_batches_come_back_as_they_were():
     batch = [Point(torch.ones(2, 3), "a"), Record([None, 2.5], 3), {"t": (torch.zeros(1), b"x")}]
     again = from_plain(as_plain(batch))
     assert json.dumps(repr(again)) == json.dumps(repr(batch))
-    with pytest.raises(CannotJoin, match="a batch holds a object, which cannot be kept"):
+    with pytest.raises(CannotJoin, match="a batch holds a value of type object, which"):
         from_plain(as_plain({"what": object()}))
 
 

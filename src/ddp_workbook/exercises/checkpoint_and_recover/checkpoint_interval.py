@@ -14,10 +14,7 @@ Return a dict with two numbers:
   middle between two saves.
 """
 
-from typing import NamedTuple
-
 from ddp_workbook.judging import Comparison, Observation, Pattern, SingleProcessCheck, edit
-from ddp_workbook.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 6
 HINTS = [
@@ -38,37 +35,9 @@ def checkpoint_interval(save_seconds: float, gpus: int, gpu_hours: float) -> dic
     ### END SOLUTION
 
 
-class Job(NamedTuple):
-    """One call."""
-
-    save_seconds: float
-    gpus: int
-    gpu_hours: float
-
-
-CASES = [
-    Job(40, 384, 50_000),
-    Job(30, 16_384, 50_700),
-    Job(0.5, 8, 50_000),
-    Job(600, 1024, 20_000),
-    Job(12, 1, 9_000),
-]
 MEAN = "gpu_hours / gpus * 3600"
 ROOT = "(2 * between_failures * save_seconds) ** 0.5"
 LOST_SHARE = "save_seconds / interval + interval / (2 * between_failures)"
-
-
-def look(key: str, hint: str, unit: str = "") -> Comparison:
-    """One of the two numbers."""
-    return Comparison(
-        select=lambda obs: number(obs.actual[key]),
-        mistakes={
-            "Is something rounded on the way? Keep the fractions.": Pattern(is_rounded),
-        },
-        hint=hint,
-        actual=lambda obs: f'{obs.value:,.6g} as "{key}"',
-        required=lambda obs: f"{obs.expected:,.6g}{unit}",
-    )
 
 
 def is_rounded(obs: Observation) -> bool:
@@ -77,23 +46,22 @@ def is_rounded(obs: Observation) -> bool:
 
 
 CHECK = SingleProcessCheck(
-    cases=CASES,
-    call_text=lambda case: (
-        f"checkpoint_interval(save_seconds={case.save_seconds}, gpus={case.gpus}, "
-        f"gpu_hours={case.gpu_hours})"
-    ),
-    comparisons=[
-        form_comparison(("interval", "lost")),
-        look(
-            "interval",
-            "Write down M and C, each with its unit. Are both in seconds, and is M the job's?",
-            " seconds",
-        ),
-        look(
-            "lost",
-            "Write down C, T and M, all in seconds, and add the two shares.",
-        ),
+    # save_seconds, gpus, gpu_hours
+    cases=[
+        (40, 384, 50_000),
+        (30, 16_384, 50_700),
+        (0.5, 8, 50_000),
+        (600, 1024, 20_000),
+        (12, 1, 9_000),
     ],
+    compare={
+        "form": "",
+        "interval": Comparison(
+            "Write down M and C, each with its unit. Are both in seconds, and is M the job's?",
+            required="{expected} seconds",
+        ),
+        "lost": "Write down C, T and M, all in seconds, and add the two shares.",
+    },
     mistakes={
         "These were multiplied as they are given, hours with seconds. In which unit must M be?": [
             edit(MEAN, "gpu_hours / gpus"),
@@ -144,6 +112,7 @@ CHECK = SingleProcessCheck(
             edit("(2 * between_failures)\n", "(2 * gpu_hours)\n"),
         ],
         "This is what is left. What is lost?": edit('"lost": lost', '"lost": 1 - lost'),
+        "Is something rounded on the way? Keep the fractions.": Pattern(is_rounded),
     },
     on_pass="interval and lost share of five jobs, on 1 to 16,384 GPUs",
 )

@@ -22,7 +22,15 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor import DTensor
 
-from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit, in_words
+from ddp_workbook.judging import (
+    Comparison,
+    DistributedCheck,
+    Observation,
+    Pattern,
+    at_most,
+    edit,
+    in_words,
+)
 from ddp_workbook.judging.memory import PeakMemoryMode
 from ddp_workbook.judging.set_order import RankOrderedSet
 from ddp_workbook.judging.snapshots import change, snapshot
@@ -170,15 +178,15 @@ def observe(returned: object, model: Small) -> dict:
     return {
         "kind": "a dict" if isinstance(returned, dict) else in_words(returned),
         "names": list(state),
-        "forms": {name: form(value) for name, value in state.items()},
-        "values": {
+        "type": {name: form(value) for name, value in state.items()},
+        "value": {
             name: local(parameter)
             for name, parameter in state.items()
             if isinstance(parameter, Tensor)
         },
         "unsharded": unsharded,
         "change": "" if unsharded else change("model", model.state_before, state_of(model)),
-        "peak_bytes": model.peak_bytes,
+        "bytes of new tensors at a time": model.peak_bytes if dist.get_rank() else 0,
     }
 
 
@@ -190,84 +198,6 @@ def names_in_words(obs: Observation) -> str:
     return f"{len(obs.value)} entries{without}{with_extra}"
 
 
-LOOKS = [
-    Comparison(
-        select=lambda obs: obs.actual["kind"],
-        expected="a dict",
-        mistakes={
-            "Rank 0 has its dict. What do the other ranks return?": Pattern(
-                lambda obs: obs.all_ranks[0].value == "a dict"
-            ),
-        },
-        hint="Does every path through the function return a dict of tensors?",
-        required="a dict on every rank",
-        show=str,
-    ),
-    Comparison(
-        select=lambda obs: obs.actual["names"],
-        mistakes={
-            "Every rank makes the calls, but only one keeps the result, because it writes the "
-            "file. Which one? The others return an empty dict.": Pattern(
-                lambda obs: obs.rank or (not obs.value and any(o.value for o in obs.all_ranks))
-            ),
-            "Some names are not those of model.state_dict(), which leaves out buffers that are not "
-            "persistent. Under which name would a model look for the entry?": Pattern(
-                lambda obs: {*obs.value} - {*obs.expected}
-            ),
-        },
-        hint="Compare the names with those of model.state_dict(). Which path leaves some out?",
-        actual=lambda obs: f"a dict with {names_in_words(obs)} on rank {obs.rank}",
-        required="all entries of model.state_dict() on rank 0, and none on the other ranks",
-    ),
-    Comparison(
-        select=lambda obs: obs.actual["forms"],
-        mistakes={
-            "This is still a DTensor, which holds only a shard, or needs the group of ranks. What "
-            "makes a full, plain tensor of it?": Pattern(
-                lambda obs: any("DTensor" in form_text for form_text in obs.value.values())
-            ),
-        },
-        hint="Each entry is a tensor of the parameter's own dtype. How many of its rows does "
-        "each rank have, and what gathers them, without padding?",
-        actual="{part}: {value} {where}",
-        required="{expected}",
-        show=str,
-    ),
-    Comparison(
-        select=lambda obs: obs.actual["values"],
-        expected=lambda call, rank: numbers_of(call) if rank == 0 else {},
-        hint="Compare the first wrong tensor with the shards, row by row.",
-        actual="{part}: {value} {where}",
-        required="{expected}",
-    ),
-    Comparison(
-        select=lambda obs: obs.actual["unsharded"],
-        expected=[],
-        hint="The model is left unsharded: this rank holds all of these parameters. What "
-        "shards them again?",
-        actual=lambda obs: (
-            f"after the call, {len(obs.value)} parameters such as {obs.value[0]} are gathered on "
-            f"rank {obs.rank}"
-        ),
-        required="the model as it was: a shard of each parameter on each rank",
-    ),
-    Comparison(
-        select=lambda obs: obs.actual["change"],
-        expected="",
-        hint="Which line changes the model?",
-        actual="your function changed {value} on rank {rank}",
-        required="the model as it was",
-        show=str,
-    ),
-    Comparison(
-        select=lambda obs: obs.actual["peak_bytes"] if obs.rank else 0,
-        expected=LIMIT_BYTES,
-        hint="When does this rank need one full tensor, and when the next? It needs to keep none.",
-        actual="the right dicts; rank {rank} had up to {value} bytes of new tensors at a time",
-        required=f"{{expected}} at most: half of the model's {MODEL_BYTES:,} bytes",
-        equal=lambda actual, expected: (actual <= LIMIT_BYTES) == (expected <= LIMIT_BYTES),
-    ),
-]
 RANK, END = "dist.get_rank() == 0", "  # an all-gather: on every rank"
 CHECK = DistributedCheck(
     cases=lambda size: [
@@ -280,7 +210,47 @@ CHECK = DistributedCheck(
     make_args=make_args,
     caller=call_and_measure,
     observe=observe,
-    comparisons=LOOKS,
+    compare={
+        "kind": Comparison(
+            "Does every path through the function return a dict of tensors?",
+            "a dict",
+            required="a dict on every rank",
+        ),
+        "names": Comparison(
+            "Compare the names with those of model.state_dict(). Which path leaves some out?",
+            actual=lambda obs: f"a dict with {names_in_words(obs)} on rank {obs.rank}",
+            required="all entries of model.state_dict() on rank 0, and none on the other ranks",
+        ),
+        "type": (
+            "Each entry is a tensor of the parameter's own dtype. How many of its rows does "
+            "each rank have, and what gathers them, without padding?"
+        ),
+        "value": Comparison(
+            "Compare the first wrong tensor with the shards, row by row.",
+            lambda call, rank: numbers_of(call) if rank == 0 else {},
+        ),
+        "unsharded": Comparison(
+            "The model is left unsharded: this rank holds all of these parameters. What "
+            "shards them again?",
+            [],
+            actual=lambda obs: (
+                f"after the call, {len(obs.value)} parameters such as {obs.value[0]} are gathered "
+                f"on rank {obs.rank}"
+            ),
+            required="the model as it was: a shard of each parameter on each rank",
+        ),
+        "change": Comparison(
+            "Which line changes the model?",
+            "",
+            actual="your function changed {value} on rank {rank}",
+            required="the model as it was",
+        ),
+        "bytes of new tensors at a time": at_most(
+            "When does this rank need one full tensor, and when the next? It needs to keep none.",
+            LIMIT_BYTES,
+            required=f"{{expected}} at most: half of the model's {MODEL_BYTES:,} bytes",
+        ),
+    },
     mistakes={
         "These are rank 0's own rows. Where do the other rows come from?": edit(
             "value.full_tensor()", "value.to_local()"
@@ -311,6 +281,21 @@ CHECK = DistributedCheck(
             "value = value.full_tensor()",
             "own, value = value.to_local(), torch.zeros(value.shape, dtype=value.dtype)\n"
             "            value[: len(own)] = own",
+        ),
+        "Rank 0 has its dict. What do the other ranks return?": Pattern(
+            lambda obs: obs.all_ranks[0].value == "a dict", "kind"
+        ),
+        "Every rank makes the calls, but only one keeps the result, because it writes the "
+        "file. Which one? The others return an empty dict.": Pattern(
+            lambda obs: obs.rank or (not obs.value and any(o.value for o in obs.all_ranks)), "names"
+        ),
+        "Some names are not those of model.state_dict(), which leaves out buffers that are not "
+        "persistent. Under which name would a model look for the entry?": Pattern(
+            lambda obs: {*obs.value} - {*obs.expected}, "names"
+        ),
+        "This is still a DTensor, which holds only a shard, or needs the group of ranks. What "
+        "makes a full, plain tensor of it?": Pattern(
+            lambda obs: any("DTensor" in form_text for form_text in obs.value.values()), "type"
         ),
     },
     errors={

@@ -24,10 +24,11 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, at_most, edit
+from ddp_workbook.judging.comm_comparisons import calls_only
 from ddp_workbook.judging.equality import values_equal
 from ddp_workbook.judging.memory import PeakMemoryMode
-from ddp_workbook.judging.shards import describe_tensor, filled_memory
+from ddp_workbook.judging.shards import filled_memory
 
 MINUTES = 13
 HINTS = [
@@ -140,7 +141,11 @@ def observe(returned: Any, full: Tensor, sizes: list[int], read: Files) -> dict[
     """What came back, which files were read, and the most bytes at a time."""
     if isinstance(returned, Tensor) and returned.is_meta:
         returned = ON_META
-    return {"rows": returned, "files": sorted(read.calls), "peak_bytes": read.peak_bytes}
+    return {
+        "rows": returned,
+        "files that were read": sorted(read.calls),
+        "bytes in memory": read.peak_bytes,
+    }
 
 
 def of_another_rank(obs: Observation) -> bool:
@@ -161,66 +166,36 @@ def more_rows(obs: Observation) -> int:
 ROUNDED_UP = "-(-len(full) // dist.get_world_size())"
 NEXT = "        begin += size"
 MINE = "mine = torch.empty(end - first, *full.shape[1:], dtype=full.dtype)"
-COPY = "mine[low - first : high - first] = read(file)[low - begin : high - begin]"
 CHECK = DistributedCheck(
-    cases=lambda size: [case._replace(ranks=size) for case in CASES],
-    call_text=lambda case: (
-        f"load_resharded(full, sizes, read) on {case.ranks} rank{'s' * (case.ranks > 1)}, where "
-        f"sizes was {case.sizes}, and full {str(case.dtype)[6:]} of shape {case.shape}"
-    ),
+    cases=CASES,
+    call_text="load_resharded(full, sizes, read), ranks: {case.ranks}, where sizes was "
+    "{case.sizes}, and full {case.dtype} of shape {case.shape}",
     make_args=make_args,
     caller=call_and_measure,
     observe=observe,
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual["rows"],
-            expected=lambda case, rank: whole(case)[slice(*case.rows(rank))],
-            mistakes={
-                "These are another rank's rows. Which rows are rank {rank}'s, and do all ranks "
-                "read the same ones?": Pattern(of_another_rank),
-                "Such a tensor has a shape, and no memory. Which tensor gets the rows?": Pattern(
-                    lambda obs: isinstance(obs.value, str) and obs.value == ON_META
-                ),
-                "There are more rows than this rank owns. Which of them are its own?": Pattern(
-                    lambda obs: more_rows(obs) > 0
-                ),
-                "There are fewer rows than this rank owns. How does torch.chunk deal out rows "
-                "that do not divide?": Pattern(lambda obs: more_rows(obs) < 0),
-            },
-            hint="Follow this rank's first row: which file has it, and as its which row? "
-            "Then follow its last one.",
-            show=describe_tensor,
+    compare={
+        "rows": Comparison(
+            "Follow this rank's first row: which file has it, and as its which row? Then follow "
+            "its last one.",
+            lambda case, rank: whole(case)[slice(*case.rows(rank))],
         ),
-        Comparison(
-            select=lambda obs: sorted({*obs.ops}),
-            expected=[],
-            hint="Every rank can read every file. What is left to send?",
-            actual="the right rows, but rank {rank} called {value}",
+        "operations": calls_only(
             required="no communication",
-            show=" and ".join,
+            hint="Every rank can read every file. What is left to send?",
         ),
-        Comparison(
-            select=lambda obs: obs.actual["files"],
-            expected=lambda case, rank: case.files(rank),
-            mistakes={
-                "A file was read more than once. What could you take from it the first "
-                "time?": Pattern(lambda obs: len({*obs.value}) < len(obs.value)),
-            },
-            hint="Each read counts when there are thousands of files. Which of these have a "
-            "row of this rank?",
-            actual="the right rows, but rank {rank} read the files {value}",
-            required="the files {expected}, each once",
+        "files that were read": Comparison(
+            "Each read counts when there are thousands of files. Which of these have a row of this "
+            "rank?",
+            lambda case, rank: case.files(rank),
+            required="{expected}, each once",
         ),
-        Comparison(
-            select=lambda obs: obs.actual["peak_bytes"],
-            expected=lambda case, rank: case.max_bytes(rank),
-            hint="Which tensors are alive when the last file is read, or when parts are "
-            "joined? A slice of a file keeps the whole file in memory.",
-            actual="the right rows, but rank {rank} had up to {value} bytes at a time",
+        "bytes in memory": at_most(
+            "Which tensors are alive when the last file is read, or when parts are joined? A slice "
+            "of a file keeps the whole file in memory.",
+            lambda case, rank: case.max_bytes(rank),
             required="{expected} at most: its rows, two files, and 16 KiB",
-            equal=lambda actual, expected: actual <= expected,
         ),
-    ],
+    },
     mistakes={
         "When the rows do not divide, some are nobody's. How many has each rank, rounded up?": edit(
             ROUNDED_UP, "len(full) // dist.get_world_size()"
@@ -239,6 +214,19 @@ CHECK = DistributedCheck(
         "belong?": edit("mine[low - first : high - first]", "mine[: high - low]"),
         "The dtype is another one. Which one has the whole tensor, and does every number survive "
         "in yours?": edit(MINE, MINE.replace(", dtype=full.dtype", "")),
+        "These are another rank's rows. Which rows are rank {rank}'s, and do all ranks "
+        "read the same ones?": Pattern(of_another_rank, "rows"),
+        "Such a tensor has a shape, and no memory. Which tensor gets the rows?": Pattern(
+            lambda obs: isinstance(obs.value, str) and obs.value == ON_META, "rows"
+        ),
+        "There are more rows than this rank owns. Which of them are its own?": Pattern(
+            lambda obs: more_rows(obs) > 0, "rows"
+        ),
+        "There are fewer rows than this rank owns. How does torch.chunk deal out rows "
+        "that do not divide?": Pattern(lambda obs: more_rows(obs) < 0, "rows"),
+        "A file was read more than once. What could you take from it the first time?": Pattern(
+            lambda obs: len({*obs.value}) < len(obs.value), "files that were read"
+        ),
     },
     errors={
         "negative dimension": "The last ranks may have no rows at all. Where do their rows begin "

@@ -159,12 +159,6 @@ def read_back(returned: Any) -> tuple[Any, str]:
     return checkpoint, "" if isinstance(checkpoint, dict) else in_words(checkpoint)
 
 
-def call_text(parts: tuple[int, ...]) -> str:
-    """The calls in words."""
-    part_texts = [f"{steps} steps" for steps in parts]
-    return ", then in a new process ".join(part_texts)
-
-
 def first_difference(obs: Observation) -> int:
     """Which step is the first that differs."""
     pairs = zip_longest(obs.value, obs.expected)
@@ -176,50 +170,47 @@ def describe_samples(values: list, step: int) -> str:
     return f"samples {in_words(values[step])}" if step < len(values) else "no step"
 
 
-CHECKPOINT = Comparison(
-    select=lambda obs: obs.actual["problem"],
-    expected="",
-    hint="The checkpoint is a dict of tensors, numbers, texts, lists and dicts. What is in it "
-    "besides, or instead?",
-    actual="rank 0 returned {value}",
-    required="a dict that torch.load(weights_only=True) reads",
-    show=str,
-)
-SAMPLES = Comparison(
-    select=lambda obs: obs.actual["samples"],
-    hint="Write down the epoch and the batch in it for each step. How does a new process get "
-    "there from the number of steps that are done?",
-    actual=lambda obs: (
-        f"{describe_samples(obs.value, first_difference(obs))} in step "
-        f"{first_difference(obs) + 1}, on rank {obs.rank}"
-    ),
-    required=lambda obs: describe_samples(obs.expected, first_difference(obs)),
-)
-RANDOM = Comparison(
-    select=lambda obs: obs.actual["random"],
-    hint="When are they taken, whose are they, and what draws some of them between then and "
-    "the next step?",
-    actual=lambda obs: (
-        f"from step {first_difference(obs) + 1} on, other random numbers on rank {obs.rank}"
-    ),
-    required="in each step and on each rank, those of an uninterrupted training",
-)
-WEIGHTS = Comparison(
-    select=lambda obs: obs.actual["weights"],
-    hint="The samples and the random numbers are right. What else does a step depend on, and "
-    "on which ranks?",
-    actual=lambda obs: f"other weights on rank {obs.rank} after {sum(obs.case)} steps",
-    required="the weights of an uninterrupted training, equal in every bit",
-)
 OWN_RANDOM = 'saved["random"][dist.get_rank()]'
-GATHER = "random = [None] * dist.get_world_size()\n    dist.all_gather_object(random, "
 CHECK = DistributedCheck(
     cases=lambda size: [(7,), (2, 5), (3, 1, 3)],  # an epoch has 4 steps
     make_args=lambda case: (case,),
     caller=train_in_parts,
     observe=lambda obs, case: obs,
-    call_text=lambda case: f"resume_exactly: {call_text(case)}",
-    comparisons=[CHECKPOINT, SAMPLES, RANDOM, WEIGHTS],
+    call_text=lambda parts: (
+        f"resume_exactly: {', then in a new process '.join(f'{steps} steps' for steps in parts)}"
+    ),
+    compare={
+        "problem": Comparison(
+            "The checkpoint is a dict of tensors, numbers, texts, lists and dicts. What is in it "
+            "besides, or instead?",
+            "",
+            actual="rank 0 returned {value}",
+            required="a dict that torch.load(weights_only=True) reads",
+        ),
+        "samples": Comparison(
+            "Write down the epoch and the batch in it for each step. How does a new process get "
+            "there from the number of steps that are done?",
+            actual=lambda obs: (
+                f"{describe_samples(obs.value, first_difference(obs))} in step "
+                f"{first_difference(obs) + 1}, on rank {obs.rank}"
+            ),
+            required=lambda obs: describe_samples(obs.expected, first_difference(obs)),
+        ),
+        "random": Comparison(
+            "When are they taken, whose are they, and what draws some of them between then and "
+            "the next step?",
+            actual=lambda obs: (
+                f"from step {first_difference(obs) + 1} on, other random numbers on rank {obs.rank}"
+            ),
+            required="in each step and on each rank, those of an uninterrupted training",
+        ),
+        "weights": Comparison(
+            "The samples and the random numbers are right. What else does a step depend on, and "
+            "on which ranks?",
+            actual=lambda obs: f"other weights on rank {obs.rank} after {sum(obs.case)} steps",
+            required="the weights of an uninterrupted training, equal in every bit",
+        ),
+    },
     mistakes={
         "The sampler has the order of epoch 0 in every epoch. Who must tell it which one it is, "
         "and when?": edit("job.sampler.set_epoch(epoch)", "pass"),

@@ -165,15 +165,17 @@ def observe_call(save_atomically: Callable, path: Path, case: Save) -> dict[str,
     torn = [moment for moment in crash_points.contents if moment[0] not in (before, after)]
     return {
         "whole": whole,
-        "error": error,
-        "fails_or_saves": bool(error)
+        "message": error,
+        "new state": saved or case.fails,
+        "error": not case.fails
+        or bool(error)
         or (saved and not (case is SYNC and crash_points.fsync_called)),
-        "is_intact": not case.fails or saved or whole in ("the old state", "the folder"),
+        "intact": not case.fails or saved or whole in ("the old state", "the folder"),
         "torn": torn if saved and not case.fails else [],
         "old": before,
         "leftovers": [name for name in list_names(path.parent) if name not in [*names, FILE]],
-        "inside": crash_points.is_inside,
-        "unsynced": crash_points.not_synced,
+        "own folder": crash_points.is_inside,
+        "order": crash_points.not_synced,
     }
 
 
@@ -212,87 +214,6 @@ def describe_torn(obs: Observation) -> str:
     return f"{place}: {state}{before}"
 
 
-NEW_STATE = Comparison(
-    select=lambda obs: obs.actual["whole"] == "the new state" or obs.case.fails,
-    expected=True,
-    hint="What does torch.load find at path? Does torch.save write this file, and all of the "
-    "state?",
-    actual=lambda obs: f"path holds {obs.actual['whole']}",
-    required="path holds the new state, and torch.load(path, weights_only=True) returns it",
-)
-TORN = Comparison(
-    select=lambda obs: [content is None for content, _ in obs.actual["torn"][:1]],
-    expected=[],
-    mistakes={
-        "For a moment there is no file at path. Which call gives a new file an old one's name, in "
-        "one step?": Pattern(lambda obs: obs.value == [True]),
-    },
-    hint="A write takes many steps, a copy as well. Under which name could the file grow, "
-    "until it is whole?",
-    actual=describe_torn,
-    required="path has the old content, or all of the new one",
-)
-ERROR = Comparison(
-    select=lambda obs: obs.actual["fails_or_saves"] or not obs.case.fails,
-    expected=True,
-    hint="Who learns that nothing was saved? Which line catches the error, and what does it "
-    "do with it?",
-    actual=lambda obs: f"it returned; path holds {obs.actual['whole']}",
-    required="an error is raised",
-)
-INTACT = Comparison(
-    select=lambda obs: obs.actual["is_intact"],
-    expected=True,
-    mistakes={
-        "The old file is gone, and no new one came. Which line removes it?": Pattern(
-            lambda obs: obs.actual["whole"] == "no file"
-        ),
-    },
-    hint="The save has failed, and path is not as it was. Which line touches it before the "
-    "new file is whole?",
-    actual=lambda obs: f"path holds {obs.actual['whole']}, after {obs.actual['error']}",
-    required="path holds what it held before the call",
-)
-NO_LEFTOVERS = Comparison(
-    select=lambda obs: bool(obs.actual["leftovers"]),
-    expected=False,
-    mistakes={
-        "The save is done, and more than one file is there. What is the other one for?": Pattern(
-            lambda obs: not obs.actual["error"]
-        ),
-    },
-    hint="Which line removes the unfinished file, and is it reached after this error?",
-    actual=lambda obs: (
-        f"left in the folder: {', '.join(obs.actual['leftovers'])}"
-        + (f", after {obs.actual['error']}" if obs.actual["error"] else "")
-    ),
-    required="no other file than before, and path",
-)
-SAME_FOLDER = Comparison(
-    select=lambda obs: obs.actual["inside"],
-    expected=True,
-    hint="A rename is atomic within one file system: from /tmp it may be a copy, or an error. "
-    "In which folder should the unfinished file grow?",
-    actual="the file came to path from another folder",
-    required="the unfinished file is in path's own folder, or below it",
-)
-SYNC_ORDER = Comparison(
-    select=lambda obs: obs.actual["unsynced"],
-    expected="",
-    mistakes={
-        "The system keeps new data in memory for a while, and may put the name on the "
-        "disk first. Which call waits until a file's data is there?": Pattern(
-            lambda obs: "no fsync" in obs.value
-        ),
-        "This fsync came while some of the data was not yet written to the file: perhaps in "
-        "Python's own buffer. What empties that?": Pattern(lambda obs: "before all" in obs.value),
-    },
-    hint="What is fsync asked to put on the disk here? A folder's fsync is for its names, and "
-    "they may come later than the data, never before.",
-    actual="the file got its new name, {value}",
-    show=str,
-    required="the data is on the disk before the file has its new name: a power cut may come",
-)
 WRITE = """with new.open("wb") as file:
             torch.save(state, file)
             os.fsync(file.fileno())  # else a power cut may leave the new name on an empty file
@@ -305,8 +226,62 @@ CHECK = SingleProcessCheck(
     make_args=lambda case: (case,),
     caller=call_in_folder,
     observe=lambda actual, case: actual,
-    call_text=lambda case: f"save_atomically(state, path); {case.what}",
-    comparisons=[NEW_STATE, TORN, ERROR, INTACT, NO_LEFTOVERS, SAME_FOLDER, SYNC_ORDER],
+    call_text="save_atomically(state, path); {case.what}",
+    compare={
+        "new state": Comparison(
+            "What does torch.load find at path? Does torch.save write this file, and all of the "
+            "state?",
+            True,
+            actual=lambda obs: f"path holds {obs.actual['whole']}",
+            required="path holds the new state, and torch.load(path, weights_only=True) returns it",
+        ),
+        "torn": Comparison(
+            "A write takes many steps, a copy as well. Under which name could the file grow, "
+            "until it is whole?",
+            [],
+            select=lambda obs: [content is None for content, _ in obs.actual["torn"][:1]],
+            actual=describe_torn,
+            required="path has the old content, or all of the new one",
+        ),
+        "error": Comparison(
+            "Who learns that nothing was saved? Which line catches the error, and what does it "
+            "do with it?",
+            True,
+            actual=lambda obs: f"it returned; path holds {obs.actual['whole']}",
+            required="an error is raised",
+        ),
+        "intact": Comparison(
+            "The save has failed, and path is not as it was. Which line touches it before the "
+            "new file is whole?",
+            True,
+            actual=lambda obs: f"path holds {obs.actual['whole']}, after {obs.actual['message']}",
+            required="path holds what it held before the call",
+        ),
+        "leftovers": Comparison(
+            "Which line removes the unfinished file, and is it reached after this error?",
+            [],
+            actual=lambda obs: (
+                f"left in the folder: {', '.join(obs.value)}"
+                + (f", after {obs.actual['message']}" if obs.actual["message"] else "")
+            ),
+            required="no other file than before, and path",
+        ),
+        "own folder": Comparison(
+            "A rename is atomic within one file system: from /tmp it may be a copy, or an error. "
+            "In which folder should the unfinished file grow?",
+            True,
+            actual="the file came to path from another folder",
+            required="the unfinished file is in path's own folder, or below it",
+        ),
+        "order": Comparison(
+            "What is fsync asked to put on the disk here? A folder's fsync is for its names, and "
+            "they may come later than the data, never before.",
+            "",
+            actual="the file got its new name, {value}",
+            required="the data is on the disk before the file has its new name: a power cut may "
+            "come",
+        ),
+    },
     mistakes={
         "A write takes many steps, and the old file is lost at the first of them. Where could the "
         "new one grow until it is whole?": [
@@ -346,6 +321,22 @@ CHECK = SingleProcessCheck(
         with path.open("rb") as file:
             os.fsync(file.fileno())""",
             )
+        ),
+        "For a moment there is no file at path. Which call gives a new file an old one's name, in "
+        "one step?": Pattern(lambda obs: obs.value == [True], "torn"),
+        "The old file is gone, and no new one came. Which line removes it?": Pattern(
+            lambda obs: obs.actual["whole"] == "no file", "intact"
+        ),
+        "The save is done, and more than one file is there. What is the other one for?": Pattern(
+            lambda obs: not obs.actual["message"], "leftovers"
+        ),
+        "The system keeps new data in memory for a while, and may put the name on the "
+        "disk first. Which call waits until a file's data is there?": Pattern(
+            lambda obs: "no fsync" in obs.value, "order"
+        ),
+        "This fsync came while some of the data was not yet written to the file: perhaps in "
+        "Python's own buffer. What empties that?": Pattern(
+            lambda obs: "before all" in obs.value, "order"
         ),
     },
     errors={

@@ -205,33 +205,12 @@ def describe_ranks(obs: Observation) -> str:
     )
 
 
-TOGETHER = Comparison(
-    select=outcome,
-    expected="together",
-    hint="Write down for each rank what it knows at the end of this step. By what does each "
-    "decide whether to leave?",
-    actual=describe_ranks,
-    required=lambda obs: (
-        f"all ranks leave after step {obs.case.step}, or after the next one"
-        if obs.case.ranks
-        else f"all ranks make {STEPS} steps"
-    ),
-)
-
-
 def count_error(obs: Observation) -> Any:
     """By how much the returned number is wrong, or what it is instead of a number."""
     returned = obs.actual["returned"]
     return returned - obs.actual["steps"] if is_index(returned) else returned
 
 
-COUNT = Comparison(
-    select=count_error,
-    expected=0,
-    hint="How many calls of step() have ended when the function returns, on each path?",
-    actual=lambda obs: f"{in_words(obs.actual['returned'])} on rank {obs.rank}",
-    required=lambda obs: f"{obs.actual['steps']}: so many steps were made",
-)
 STOP_CONDITION = "if told > 0:"
 CHECK = DistributedCheck(
     cases=cases,
@@ -239,7 +218,27 @@ CHECK = DistributedCheck(
     caller=run_training,
     observe=lambda obs, case: obs,
     call_text=call_text,
-    comparisons=[TOGETHER, COUNT],
+    compare={
+        "together": Comparison(
+            "Write down for each rank what it knows at the end of this step. By what does each "
+            "decide whether to leave?",
+            "together",
+            select=outcome,
+            actual=describe_ranks,
+            required=lambda obs: (
+                f"all ranks leave after step {obs.case.step}, or after the next one"
+                if obs.case.ranks
+                else f"all ranks make {STEPS} steps"
+            ),
+        ),
+        "count": Comparison(
+            "How many calls of step() have ended when the function returns, on each path?",
+            0,
+            select=count_error,
+            actual=lambda obs: f"{in_words(obs.actual['returned'])} on rank {obs.rank}",
+            required=lambda obs: f"{obs.actual['steps']}: so many steps were made",
+        ),
+    },
     mistakes={
         "This rank leaves, and the others make the next step. What do they know by then, and who "
         "tells them?": edit("dist.all_reduce(told)", "pass"),

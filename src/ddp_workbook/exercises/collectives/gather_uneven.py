@@ -15,15 +15,22 @@ length, shape and dtype.
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.judging import ANY, Comparison, DistributedCheck, Observation, Pattern, body, edit
+from ddp_workbook.judging import (
+    Comparison,
+    DistributedCheck,
+    Observation,
+    Pattern,
+    at_most,
+    body,
+    edit,
+)
 from ddp_workbook.judging.equality import values_equal
-from ddp_workbook.judging.shards import describe_tensor
 
 MINUTES = 20
 HINTS = [
@@ -94,17 +101,11 @@ def padding(dtype: torch.dtype) -> tuple[float, ...]:
     return 0, torch.iinfo(dtype).min, torch.iinfo(dtype).max, -1
 
 
-def by_place(tensors: Any) -> dict[str, Any]:
-    """The items of a list by their places."""
-    return {f"number {n}": tensor for n, tensor in enumerate(tensors)}
-
-
 def matches_but_last_row(obs: Observation) -> bool:
     """Whether each tensor is right, or right but for its last row."""
-    pairs = [(obs.value[name], expected) for name, expected in obs.expected.items()]
     return all(
         values_equal(value, expected) or values_equal(value, expected[:-1])
-        for value, expected in pairs
+        for value, expected in zip(obs.value, obs.expected, strict=True)
     )
 
 
@@ -125,59 +126,41 @@ CHECK = DistributedCheck(
     cases=cases,
     call_text=call_text,
     make_args=lambda case, rank: (tensor_of(case, rank),),
-    comparisons=[
-        Comparison(
-            expected=lambda case: [ANY] * len(case.lengths),
-            hint="Does every path through the function return one tensor for each rank?",
-            required="a list of {size} tensors on every rank",
+    compare={
+        "form": "Does every path through the function return one tensor for each rank?",
+        "length of the list": Comparison(
+            "Does every path through the function return one tensor for each rank?",
+            lambda case: len(case.lengths),
+            lambda obs: len(obs.actual),
         ),
-        Comparison(
-            select=lambda obs: by_place(obs.actual),
-            expected=lambda case: by_place(tensor_of(case, r) for r in range(len(case.lengths))),
-            mistakes={
-                "These are the right tensors in another order. What decides which one is first?": (
-                    Pattern(
-                        lambda obs: all(
-                            any(values_equal(value, expected) for value in obs.value.values())
-                            for expected in obs.expected.values()
-                        )
-                    )
-                ),
-                "A number that you pad with may be data as well. What else tells you where a "
-                "tensor ends?": Pattern(matches_but_last_row),
-            },
-            hint="Follow one row of this tensor: where is it in each tensor that you send, "
-            "and where in each that you receive?",
-            actual="{part} of the list is {value} {where}",
-            required="{expected}",
-            show=describe_tensor,
+        "tensors": Comparison(
+            "Follow one row of this tensor: where is it in each tensor that you send, and where in "
+            "each that you receive?",
+            lambda case: [tensor_of(case, rank) for rank in range(len(case.lengths))],
+            actual="number {part} of the list is {value} {where}",
         ),
-        Comparison(
-            select=lambda obs: [op for op in ("send", "recv") if op in obs.ops],
-            expected=[],
-            hint="The messages differ in length, and so do their tensors. What makes "
-            "tensors of one length, so that one collective moves them all?",
-            actual="the right list, but rank {rank} called {value}",
+        "messages": Comparison(
+            "The messages differ in length, and so do their tensors. What makes tensors of one "
+            "length, so that one collective moves them all?",
+            [],
+            lambda obs: [op for op in ("send", "recv") if op in obs.ops],
             required="at most two collectives, and no send or recv",
-            show=" and ".join,
         ),
-        Comparison(
-            select=lambda obs: sum(row["received"] for row in obs.communication),
-            expected=lambda case: (
+        "bytes received": at_most(
+            "To which length do you pad, and which dtype do you send? Pickled objects have more "
+            "bytes than tensors.",
+            lambda case: (
                 len(case.lengths)
                 * (
-                    max(tensor_of(case, r).nbytes for r in range(len(case.lengths)))
+                    max(tensor_of(case, r).nbytes for r, _ in enumerate(case.lengths))
                     + OVERHEAD_BYTES
                 )
             ),
-            hint="To which length do you pad, and which dtype do you send? Pickled objects "
-            "have more bytes than tensors.",
-            actual="the right list, but {value} bytes for rank {rank}",
-            required=f"{{expected}} at most: from each rank what the longest has, plus "
+            lambda obs: sum(row["received"] for row in obs.communication),
+            required="{expected} at most: from each rank what the longest has, plus "
             f"{OVERHEAD_BYTES}",
-            equal=lambda actual, expected: actual <= expected,
         ),
-    ],
+    },
     mistakes={
         "This is rank {rank}'s own tensor. How can the others' arrive?": [
             body("return [tensor for _ in range(dist.get_world_size())]"),
@@ -213,11 +196,21 @@ CHECK = DistributedCheck(
             + edit(GATHER_ALL, "everyone[dist.get_rank()] = padded\n    " + GATHER_ALL)
             + edit(GATHER_ALL, "dist.all_reduce(everyone, dist.ReduceOp.MAX)")
         ),
+        "These are the right tensors in another order. What decides which one is first?": Pattern(
+            lambda obs: all(
+                any(values_equal(value, expected) for value in obs.value)
+                for expected in obs.expected
+            ),
+            "tensors",
+        ),
+        "A number that you pad with may be data as well. What else tells you where a "
+        "tensor ends?": Pattern(matches_but_last_row, "tensors"),
     },
     max_collectives=2,
-    collectives_hint="Which of these can you do without? How many would it take with 100 ranks?",
     unchanged_hint="Which of your lines writes into it?",
     errors={
+        "too many collectives": "Which of these can you do without? How many would it take with "
+        "100 ranks?",
         "expanded size": PADDING_HINT,
         "number of sizes": PADDING_HINT,
         "invalid tensor size": SIZES_HINT,

@@ -19,8 +19,8 @@ import numpy as np
 import torch
 import torch.distributed as dist
 
-from ddp_workbook.judging import Comparison, DistributedCheck, Pattern, body, edit, in_words
-from ddp_workbook.judging.equality import is_number, kind
+from ddp_workbook.judging import Comparison, DistributedCheck, Pattern, body, edit
+from ddp_workbook.judging.equality import is_number
 
 MINUTES = 12
 HINTS = [
@@ -84,16 +84,6 @@ def is_pair(actual: Any) -> bool:
     return isinstance(actual, list | tuple) and len(actual) == 2 and all(map(is_number, actual))
 
 
-def in_digits(actual: Any) -> str:
-    """Two numbers with all digits that count; other values with their kinds."""
-    if is_pair(actual):
-        return f"({actual[0]:.14g}, {actual[1]:.14g})"
-    if actual is None:
-        return "None"
-    inside = actual if isinstance(actual, list | tuple) else [actual]
-    return f"{in_words(actual)}: {' and '.join(map(kind, inside[:3]))}"
-
-
 SUMS = "loss_sum, correct, count = sums.tolist()"
 MEANS = "loss_sum / count, correct / count"
 OWN_MEANS = edit(
@@ -103,29 +93,19 @@ CHECK = DistributedCheck(
     cases=cases,
     call_text=lambda case: f"the ranks had (loss_sum, correct, count) = {case}",
     make_args=lambda case, rank: case[rank],
-    comparisons=[
-        Comparison(
-            expected=means,
-            mistakes={
-                "The task asks for two floats. What do you return instead, and how many?": Pattern(
-                    lambda obs: obs.actual is not None and not is_pair(obs.actual)
-                ),
-                "nan is what 0 / 0 gives, and inf - inf. Which rank divides by its own count?": (
-                    Pattern(lambda obs: is_pair(obs.actual) and any(map(math.isnan, obs.actual)))
-                ),
-            },
-            hint="Whose samples are in each number, and by which count did you divide it?",
+    compare={
+        "means": Comparison(
+            "Whose samples are in each number, and by which count did you divide it?",
+            means,
             equal=near(1e-4),
-            show=in_digits,
         ),
-        Comparison(
-            expected=means,
-            hint="Nearly right: the last digits are lost. Which dtype does each tensor have "
+        "digits": Comparison(
+            "Nearly right: the last digits are lost. Which dtype does each tensor have "
             "when you make it, and which of these numbers can it not hold?",
+            means,
             equal=near(1e-12),
-            show=in_digits,
         ),
-    ],
+    },
     mistakes={
         "These are the right numbers, rounded. How many digits does the task ask for?": [
             edit(MEANS, f"round(loss_sum / count, {n}), round(correct / count, {n})")
@@ -161,10 +141,17 @@ CHECK = DistributedCheck(
         "This comes from the largest numbers of any rank. How does your collective combine them?": (
             edit("all_reduce(sums)", "all_reduce(sums, dist.ReduceOp.MAX)")
         ),
+        "The task asks for two floats. What do you return instead, and how many?": Pattern(
+            lambda obs: obs.actual is not None and not is_pair(obs.actual), "means"
+        ),
+        "nan is what 0 / 0 gives, and inf - inf. Which rank divides by its own count?": Pattern(
+            lambda obs: is_pair(obs.actual) and any(map(math.isnan, obs.actual)), "means"
+        ),
     },
     max_collectives=1,
-    collectives_hint="Which numbers could you put into one tensor, and which dtype holds them all?",
     errors={
+        "too many collectives": "Which numbers could you put into one tensor, and which dtype "
+        "holds them all?",
         "division by zero": "A rank may have no samples. Which count divides here, and when?",
         "infinity": "A loss may be inf. Which dtype can hold it?",
         "'NoneType' object": "A collective writes into its tensor, and returns None. Which name "

@@ -180,34 +180,32 @@ CHECK = SingleProcessCheck(
         else CALL
     ),
     observe=lambda answer: choices_by_letter(CALL, answer, [*TABLE], CHOICES, parse_name),
-    comparisons=[
-        Comparison(
-            select=results_by_letter,
-            expected={letter: rows for letter, (_, rows) in TABLE.items()},
-            mistakes={
-                "A dash means that a rank gets nothing. Which ranks get something here, and which "
-                "ones does your call give to?": differs(
-                    lambda before, actual, expected: (None in expected) != (None in actual)
-                ),
-                "How many numbers does each rank have before and after? Are they whole rows, "
-                "pieces of rows, or the rows of all ranks?": differs(
-                    lambda before, actual, expected: len(actual[0]) != len(expected[0])
-                ),
-                "Did some rank hold the required numbers before, or are they combined from several "
-                "ranks' numbers, and how? Without an operation after its name, a call adds "
-                "up.": differs(
-                    lambda before, actual, expected: (
-                        has_new_number(actual, before) or has_new_number(expected, before)
-                    )
-                ),
-            },
-            hint="Choose one of the required numbers. Which rank held it before, and at which "
+    compare={
+        "results": Comparison(
+            "Choose one of the required numbers. Which rank held it before, and at which "
             "place in its row?",
+            {letter: rows for letter, (_, rows) in TABLE.items()},
+            select=results_by_letter,
             actual=describe_result,
-            required="{expected}",
-            show=in_rows,
+            required=lambda obs: in_rows(obs.expected[first_wrong(obs)]),
         ),
-        all_answered([*TABLE], "Where did the numbers go, and are there new ones?"),
-    ],
+        "answers": all_answered([*TABLE], "Where did the numbers go, and are there new ones?"),
+    },
+    mistakes={
+        "A dash means that a rank gets nothing. Which ranks get something here, and which "
+        "ones does your call give to?": differs(
+            lambda before, actual, expected: (None in expected) != (None in actual)
+        ),
+        "How many numbers does each rank have before and after? Are they whole rows, "
+        "pieces of rows, or the rows of all ranks?": differs(
+            lambda before, actual, expected: len(actual[0]) != len(expected[0])
+        ),
+        "Did some rank hold the required numbers before, or are they combined from several ranks' "
+        "numbers, and how? Without an operation after its name, a call adds up.": differs(
+            lambda before, actual, expected: (
+                has_new_number(actual, before) or has_new_number(expected, before)
+            )
+        ),
+    },
     on_pass="each of the 8 calls gives what the table says",
 )

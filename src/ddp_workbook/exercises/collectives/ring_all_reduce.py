@@ -19,8 +19,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.judging import Comparison, DistributedCheck, Pattern, edit
-from ddp_workbook.judging.comm_comparisons import MESSAGE_DTYPE, ONLY_SEND_AND_RECV, send_rows
+from ddp_workbook.judging import Comparison, DistributedCheck, Pattern, at_most, edit
+from ddp_workbook.judging.comm_comparisons import (
+    BARRIER,
+    MESSAGE_DTYPE,
+    ONLY_SEND_AND_RECV,
+    send_rows,
+)
 
 MINUTES = 30
 HINTS = [
@@ -124,48 +129,34 @@ CHECK = DistributedCheck(
     call_text=call_text,
     make_args=lambda case, rank: (tensor_of(case, rank),),
     observe=lambda returned, tensor: tensor,
-    comparisons=[
-        ONLY_SEND_AND_RECV,
-        Comparison(
-            select=lambda obs: sorted(
+    compare={
+        "operations": ONLY_SEND_AND_RECV,
+        "receivers other than the next rank": Comparison(
+            "Draw who sends to whom. Is it a ring?",
+            [],
+            lambda obs: sorted(
                 {row["peer"] for row in send_rows(obs)} - {(obs.rank + 1) % obs.size}
             ),
-            expected=[],
-            hint="Draw who sends to whom. Is it a ring?",
-            actual="rank {rank} sent to ranks {value}",
-            required=lambda obs: f"only to rank {(obs.rank + 1) % obs.size}",
         ),
-        MESSAGE_DTYPE,
-        Comparison(
-            select=lambda obs: max((row["bytes"] for row in send_rows(obs)), default=0),
-            expected=lambda case: max_length(case) * case.dtype.itemsize,
-            mistakes={
-                "This message is the whole tensor. How much of it must go in one round?": Pattern(
-                    lambda obs: obs.value == obs.case.length * obs.case.dtype.itemsize
-                ),
-            },
-            hint="How long is the longest of N pieces, if you cut them as equal as possible?",
-            actual="a message of {value} bytes from rank {rank}",
-            required=lambda obs: (
-                f"{obs.expected} bytes at most, {max_length(obs.case)} of the numbers"
-            ),
-            equal=lambda actual, expected: actual <= expected,
+        "dtypes": MESSAGE_DTYPE,
+        "bytes of a message": at_most(
+            "How long is the longest of N pieces, if you cut them as equal as possible?",
+            lambda case: max_length(case) * case.dtype.itemsize,
+            lambda obs: max((row["bytes"] for row in send_rows(obs)), default=0),
         ),
-        Comparison(
-            select=lambda obs: len(send_rows(obs)),
-            expected=lambda case: 2 * (case.ranks - 1),
-            hint="Count the messages, round by round. Which pieces does the next rank still need?",
-            actual="{value} messages from rank {rank}",
-            required="{expected} at most",
-            equal=lambda actual, expected: actual <= expected,
+        "messages": at_most(
+            "Count the messages, round by round. Which pieces does the next rank still need?",
+            lambda case: 2 * (case.ranks - 1),
+            lambda obs: len(send_rows(obs)),
         ),
-        Comparison(
-            expected=total,
-            hint="Each rank's numbers have a decimal place of their own. Whose are in this "
-            "sum, and how often?",
+        "sum": Comparison(
+            "Each rank's numbers have a decimal place of their own. Whose are in this sum, and how "
+            "often?",
+            total,
         ),
-    ],
+    },
     mistakes={
+        **BARRIER,
         "Rank {rank} has neither sent nor received. Which rank adds up its numbers?": edit(
             ROUNDS, "range(0)"
         ),
@@ -210,6 +201,9 @@ CHECK = DistributedCheck(
             edit(ROUNDS, "range(2 * ranks - 3)"),
             edit(ROUNDS, "range(min(2, ranks))", "number < ranks - 1", "number == 0"),
         ],
+        "This message is the whole tensor. How much of it must go in one round?": Pattern(
+            lambda obs: obs.value == obs.case.length * obs.case.dtype.itemsize, "bytes of a message"
+        ),
     },
     errors={
         "index out of range": "How many pieces are there? chunk and split may make fewer than "

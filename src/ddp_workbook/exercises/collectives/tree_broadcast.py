@@ -20,7 +20,12 @@ import torch.distributed as dist
 from torch import Tensor
 
 from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit, in_words
-from ddp_workbook.judging.comm_comparisons import MESSAGE_DTYPE, ONLY_SEND_AND_RECV, send_rows
+from ddp_workbook.judging.comm_comparisons import (
+    BARRIER,
+    MESSAGE_DTYPE,
+    ONLY_SEND_AND_RECV,
+    send_rows,
+)
 
 MINUTES = 20
 HINTS = [
@@ -141,49 +146,42 @@ CHECK = DistributedCheck(
     call_text=call_text,
     make_args=lambda case, rank: (tensor_of(case, rank), case.src)[: 2 if case.src else 1],
     observe=lambda returned, tensor, *src: tensor,
-    comparisons=[
-        ONLY_SEND_AND_RECV,
-        Comparison(
-            select=lambda obs: len(messages_to(obs)),
-            expected=lambda case, rank: int(rank != case.src),
-            mistakes={
-                "Which rank sends to one that already has the numbers?": Pattern(
-                    lambda obs: obs.value > obs.expected
-                ),
-            },
-            hint="Which ranks have the numbers after each round? Write it down for this case.",
-            actual="the number of messages to rank {rank} is {value}",
+    compare={
+        "operations": ONLY_SEND_AND_RECV,
+        "messages to this rank": Comparison(
+            "Which ranks have the numbers after each round? Write it down for this case.",
+            lambda case, rank: int(rank != case.src),
+            lambda obs: len(messages_to(obs)),
             required=lambda obs: f"one message to each rank except rank {obs.case.src}",
         ),
-        MESSAGE_DTYPE,
-        Comparison(
-            select=lambda obs: {row["bytes"] for row in obs.communication} - {nbytes(obs)},
-            expected=set(),
-            hint="What does a message hold?",
-            actual="a message of {value} bytes on rank {rank}",
+        "dtypes": MESSAGE_DTYPE,
+        "bytes of a message": Comparison(
+            "What does a message hold?",
+            [],
+            lambda obs: sorted({row["bytes"] for row in obs.communication} - {nbytes(obs)}),
             required=lambda obs: f"{nbytes(obs)} bytes, the whole tensor",
-            show=lambda sizes: " and of ".join(map(str, sorted(sizes))),
         ),
-        Comparison(
-            select=sends_too_early,
-            expected=False,
-            hint="What does its tensor hold at this moment?",
+        "order": Comparison(
+            "What does its tensor hold at this moment?",
+            False,
+            sends_too_early,
             actual="rank {rank} sent before it had received",
             required="a rank passes on what has arrived",
         ),
-        Comparison(
-            select=lambda obs: rounds_of(obs)[min_rounds(obs.size) :],
-            expected=[],
-            hint="Which rank does not have the numbers, and could get them in that round?",
+        "rounds": Comparison(
+            "Which rank does not have the numbers, and could get them in that round?",
+            [],
+            lambda obs: rounds_of(obs)[min_rounds(obs.size) :],
             actual=describe_rounds,
             required=lambda obs: f"{min_rounds(obs.size)} rounds for {obs.size} ranks",
         ),
-        Comparison(
-            expected=lambda case: tensor_of(case, case.src),
-            hint="Whose numbers are these, and what did your code do with them?",
+        "tensor": Comparison(
+            "Whose numbers are these, and what did your code do with them?",
+            lambda case: tensor_of(case, case.src),
         ),
-    ],
+    },
     mistakes={
+        **BARRIER,
         "Here src itself gets a message, and another rank gets none. What is src for, and which of "
         "your lines use it?": edit("(rank - src) % ranks", "rank"),
         "A message has reached this rank, but not its tensor. Which memory did you fill, and is it "
@@ -192,6 +190,9 @@ CHECK = DistributedCheck(
             edit("tensor.copy_(box)", "return box")
             + edit("= tensor.contiguous()", "= 1 * tensor.contiguous()"),
         ],
+        "Which rank sends to one that already has the numbers?": Pattern(
+            lambda obs: obs.value > obs.expected, "messages to this rank"
+        ),
     },
     on_pass="every rank as src, at 1 to 5 and 7 ranks: N - 1 messages in log2 N rounds, rounded up",
 )

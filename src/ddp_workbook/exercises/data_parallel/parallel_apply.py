@@ -164,11 +164,12 @@ def call_and_observe(function: Callable, replicas: list[nn.Module], inputs: list
             outcome = f"{type(error).__name__}: {error}"
     outputs = outcome if isinstance(outcome, list | tuple) else []
     leftover = leftover_thread(rendezvous)
+    is_complete = len(rendezvous.calls) == len(inputs)
     rendezvous.is_over = True
     return {
         "leftover": leftover,
         "calls": sorted(rendezvous.calls),
-        "max_running": rendezvous.max_running,
+        "max_running": rendezvous.max_running if is_complete else len(inputs),
         "outcome": outcome,
         "grads": {output.requires_grad for output in outputs if isinstance(output, Tensor)},
     }
@@ -205,11 +206,6 @@ def expected(case: Replicas) -> list[Tensor] | str:
     return [rows * factor for rows, factor in zip(make_args(case)[1], FACTORS, strict=False)]
 
 
-def in_text(outcome: Any) -> str:
-    """Outputs, or the text of an exception."""
-    return outcome if isinstance(outcome, str) else in_words(outcome)
-
-
 def call_text(case: Replicas) -> str:
     """Factors, inputs, and what is special, as the verdict says it."""
     factors = ", ".join(f"{factor:g}" for factor in FACTORS[: case.replicas])
@@ -239,95 +235,70 @@ CHECK = SingleProcessCheck(
     call_text=call_text,
     make_args=make_args,
     caller=call_and_observe,
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual["leftover"],
-            expected="",
-            timing_dependent=True,
-            hint="What waits until every thread has ended, however long that takes, and even "
+    compare={
+        "leftover": Comparison(
+            "What waits until every thread has ended, however long that takes, and even "
             "if a replica raises an exception? What ends the threads of a pool?",
+            "",
+            timing_dependent=True,
             actual="{value} when the call was over",
             required="no thread is left then",
-            show=str,
         ),
-        Comparison(
-            select=lambda obs: (
-                obs.actual["max_running"]
-                if len(obs.actual["calls"]) == obs.case.inputs
-                else obs.case.inputs
-            ),
-            expected=lambda case: case.inputs,
-            mistakes={
-                "They took turns. Are there other threads, and did you wait for one call before "
-                "you made the next?": Pattern(lambda obs: obs.actual["max_running"] == 1),
-            },
-            hint="How many threads may work at the same time, and how many replicas are to run?",
+        "max_running": Comparison(
+            "How many threads may work at the same time, and how many replicas are to run?",
+            lambda case: case.inputs,
             actual="at most {value} ran at the same time",
             required="all {expected} run at the same time",
         ),
-        Comparison(
-            select=lambda obs: obs.actual["calls"],
-            expected=lambda case: list(range(case.inputs)),
-            mistakes={
-                "Several calls have taken the last replica. When does a function read the variable "
-                "of the loop around it, when it is defined or when it runs?": Pattern(
-                    lambda obs: obs.value.count(obs.case.inputs - 1) > 1
-                ),
-            },
-            hint="Replica i gets input i, and is not called if there is none. Which one "
+        "calls": Comparison(
+            "Replica i gets input i, and is not called if there is none. Which one "
             "gets which in your code?",
+            lambda case: list(range(case.inputs)),
             actual="calls of the replicas, counted from 0: {value}",
             required="one call of each of {expected}",
         ),
-        Comparison(
-            select=lambda obs: obs.actual["outcome"],
-            expected=expected,
-            mistakes={
-                "An exception ends only its own thread. What catches it there and passes it to "
-                "the caller?": Pattern(
-                    lambda obs: isinstance(obs.value, list | tuple) and obs.case.bad is not None
-                ),
-                "This is not the replica's own exception. What became of that in its thread?": (
-                    Pattern(lambda obs: isinstance(obs.value, str) and obs.case.bad is not None)
-                ),
-                "Is this a list with a tensor for each input? map gives an iterator, and joining "
-                "the outputs is the work of gather.": Pattern(
-                    lambda obs: not isinstance(obs.value, list | tuple)
-                ),
-                "The right outputs, in another order. Which came first in this list?": Pattern(
-                    lambda obs: (
-                        sorted(map(in_text, obs.value)) == sorted(map(in_text, obs.expected))
-                    )
-                ),
-                "Not all of these are outputs of a replica. How does an output leave its thread, "
-                "and which method of a future returns it?": Pattern(
-                    lambda obs: {Tensor} < {Tensor, *map(type, obs.value)}
-                ),
-            },
-            hint="Replica i gets input i. What happens to an input or an output on its way?",
-            actual=lambda obs: (
-                f"no exception, but {in_text(obs.value)}"
-                if isinstance(obs.expected, str) and not isinstance(obs.value, str)
-                else in_text(obs.value)
-            ),
-            required="{expected}",
-            show=in_text,
+        "outcome": Comparison(
+            "Replica i gets input i. What happens to an input or an output on its way?", expected
         ),
-        Comparison(
-            select=lambda obs: obs.actual["grads"],
-            expected=lambda case: set() if case.bad is not None else {case.grad},
-            mistakes={
-                "A new thread starts with gradients on. Which line asks what the caller has set?": (
-                    Pattern(lambda obs: not obs.case.grad)
-                )
-            },
-            hint="A backward pass will follow. What has separated the outputs from the weights?",
+        "grads": Comparison(
+            "A backward pass will follow. What has separated the outputs from the weights?",
+            lambda case: set() if case.bad is not None else {case.grad},
             actual=lambda obs: (
                 f"outputs that require {'a' if True in obs.value else 'no'} gradient"
             ),
             required=lambda obs: f"outputs that require {'a' if obs.case.grad else 'no'} gradient",
         ),
-    ],
+    },
+    mistakes={
+        "They took turns. Are there other threads, and did you wait for one call before "
+        "you made the next?": Pattern(lambda obs: obs.value == 1, "max_running"),
+        "Several calls have taken the last replica. When does a function read the variable "
+        "of the loop around it, when it is defined or when it runs?": Pattern(
+            lambda obs: obs.value.count(obs.case.inputs - 1) > 1, "calls"
+        ),
+        "An exception ends only its own thread. What catches it there and passes it to "
+        "the caller?": Pattern(
+            lambda obs: isinstance(obs.value, list | tuple) and obs.case.bad is not None, "outcome"
+        ),
+        "This is not the replica's own exception. What became of that in its thread?": Pattern(
+            lambda obs: isinstance(obs.value, str) and obs.case.bad is not None, "outcome"
+        ),
+        "Is this a list with a tensor for each input? map gives an iterator, and joining "
+        "the outputs is the work of gather.": Pattern(
+            lambda obs: not isinstance(obs.value, list | tuple), "outcome"
+        ),
+        "The right outputs, in another order. Which came first in this list?": Pattern(
+            lambda obs: sorted(map(in_words, obs.value)) == sorted(map(in_words, obs.expected)),
+            "outcome",
+        ),
+        "Not all of these are outputs of a replica. How does an output leave its thread, "
+        "and which method of a future returns it?": Pattern(
+            lambda obs: {Tensor} < {Tensor, *map(type, obs.value)}, "outcome"
+        ),
+        "A new thread starts with gradients on. Which line asks what the caller has set?": Pattern(
+            lambda obs: not obs.case.grad, "grads"
+        ),
+    },
     errors={
         "zip() argument": FEWER,
         "index out of range": FEWER,

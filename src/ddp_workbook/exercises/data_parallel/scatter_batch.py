@@ -129,7 +129,8 @@ def rows_pattern(holds: Callable[[list[list], Batch], bool]) -> Pattern:
     return Pattern(
         lambda obs: (
             in_pairs(obs.value) and holds([rows_of(images) for images, _ in obs.value], obs.case)
-        )
+        ),
+        "pieces",
     )
 
 
@@ -173,42 +174,23 @@ CHECK = SingleProcessCheck(
     call_text=call_text,
     make_args=lambda case: (*batch(case[0]), case[1]),
     observe=observe,
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual["pieces"],
-            expected=expected,
-            mistakes={
-                "A ? stands for something that is not a row of the batch. Which line changes "
-                "values, or adds some?": rows_pattern(
-                    lambda pieces, case: any("?" in rows for rows in pieces)
-                ),
-                "A piece has no rows. A slice past the last row is empty: for how many devices "
-                "are there rows?": rows_pattern(lambda pieces, case: [] in pieces),
-                "Each row is in exactly one piece. Where does a piece end, and where does the "
-                "next one begin?": rows_pattern(
-                    lambda pieces, case: (
-                        sorted(row for rows in pieces for row in rows) != [*range(case[0])]
-                    )
-                ),
-                "There are more pieces than devices. Which way was a length rounded?": rows_pattern(
-                    lambda pieces, case: len(pieces) > case[1]
-                ),
-            },
-            hint="A piece is a pair for one device. Which pieces have the same length, and "
+    compare={
+        "pieces": Comparison(
+            "A piece is a pair for one device. Which pieces have the same length, and "
             "would shorter ones be enough?",
+            expected,
             actual=lambda obs: in_text_with_kinds(obs.value, obs),
             required=lambda obs: (
                 f"[(images, labels), …] with {in_text_with_kinds(obs.expected, obs)}"
             ),
         ),
-        Comparison(
-            select=lambda obs: obs.actual["copy"],
-            expected=-1,
-            hint="Which operation of yours makes a new tensor in new memory?",
+        "copy": Comparison(
+            "Which operation of yours makes a new tensor in new memory?",
+            -1,
             actual="the right rows, but piece {value} is a copy",
             required="views of the batch's own memory",
         ),
-    ],
+    },
     mistakes={
         "Each device gets a pair, images and labels of the same rows; the result is a list of such "
         "pairs. What is yours?": [
@@ -250,6 +232,19 @@ CHECK = SingleProcessCheck(
         ],
         "Are the rows divided evenly here? Pieces one row shorter would be enough.": (
             split("len(images) // devices + 1")
+        ),
+        "A ? stands for something that is not a row of the batch. Which line changes "
+        "values, or adds some?": rows_pattern(
+            lambda pieces, case: any("?" in rows for rows in pieces)
+        ),
+        "A piece has no rows. A slice past the last row is empty: for how many devices "
+        "are there rows?": rows_pattern(lambda pieces, case: [] in pieces),
+        "Each row is in exactly one piece. Where does a piece end, and where does the "
+        "next one begin?": rows_pattern(
+            lambda pieces, case: sorted(row for rows in pieces for row in rows) != [*range(case[0])]
+        ),
+        "There are more pieces than devices. Which way was a length rounded?": rows_pattern(
+            lambda pieces, case: len(pieces) > case[1]
         ),
     },
     unchanged_hint="Which line writes into the batch?",

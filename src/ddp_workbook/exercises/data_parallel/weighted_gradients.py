@@ -9,8 +9,6 @@ samples of the batch, as a list with one tensor for each parameter.
 - Do not change `gradients` or `rows`.
 """
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
@@ -50,31 +48,10 @@ def make_args(rows: list[int]) -> tuple[list[list[Tensor]], list[int]]:
     return gradients, list(rows)
 
 
-def by_parameter(gradients: list[Tensor]) -> dict[str, Tensor]:
-    """The tensors by parameter, in one dtype, because the task asks for none."""
-    return {f"parameter {number}": gradient.float() for number, gradient in enumerate(gradients)}
-
-
-def shapes(gradients: Any) -> Any:
-    """The shapes of a list of tensors; anything else as it is."""
-    if not isinstance(gradients, list | tuple):
-        return gradients
-    return [
-        tuple(gradient.shape) if isinstance(gradient, Tensor) else gradient
-        for gradient in gradients
-    ]
-
-
-def call_text(rows: list[int], part: str) -> str:
-    """The call in words, with the gradients of the parameter that the page is about."""
-    text = f"weighted_gradients(gradients, {rows})"
-    if not part:
-        return text
-    number = int(part.split()[1])
-    replica_texts = [
-        f"{in_words(own[number])} on replica {r}" for r, own in enumerate(make_args(rows)[0])
-    ]
-    return f"{text}, where {part} has {', '.join(replica_texts)}"
+def of_replicas(rows: list[int], parameter: str) -> str:
+    """In words, what each replica has for a parameter."""
+    replicas = enumerate(make_args(rows)[0])
+    return ", ".join(f"{in_words(own[int(parameter)])} on replica {r}" for r, own in replicas)
 
 
 def weights(of_replicas: str) -> Edit:
@@ -90,29 +67,23 @@ LIST_HINT = "gradients, gradients[r] and rows are plain lists. Which of them do 
 SHAPE_HINT = "Parameters have two dimensions, one, or none. Does this line suit all of them?"
 CHECK = SingleProcessCheck(
     cases=[[3, 3, 3, 1], [6, 4], [2, 5, 1, 4], [10], [2, 4, 4]],
-    call_text=call_text,
+    call_text=lambda rows, parameter: (
+        f"weighted_gradients(gradients, {rows})"
+        + (f", where parameter {parameter} has {of_replicas(rows, parameter)}" if parameter else "")
+    ),
     make_args=make_args,
-    comparisons=[
-        Comparison(
-            select=lambda obs: shapes(obs.actual),
-            expected=SHAPES,
-            hint="Each parameter has its own shape. Which line decides it here?",
-            show=lambda value: (
-                f"the shapes {in_words(value)}" if isinstance(value, list) else in_words(value)
-            ),
+    compare={
+        "shapes": Comparison(
+            "Each parameter has its own shape. Which line decides it here?",
+            SHAPES,
+            select=lambda obs: [tuple(gradient.shape) for gradient in obs.actual],
         ),
-        Comparison(
-            select=lambda obs: by_parameter(obs.actual),
-            mistakes={
-                f"gradients or rows were overwritten as well. {IN_PLACE_HINT}": Pattern(
-                    lambda obs: obs.changed_arguments
-                ),
-            },
-            hint="How much weight does each replica have here, and what do the weights add up to?",
-            actual="{value} for {part}",
-            required="{expected}",
+        "gradient": Comparison(
+            "How much weight does each replica have here, and what do the weights add up to?",
+            select=lambda obs: [gradient.float() for gradient in obs.actual],  # in any dtype
+            actual="{value} for parameter {part}",
         ),
-    ],
+    },
     mistakes={
         "What does your loop go through, and does it reach the end? gradients[0] has one tensor "
         "for each parameter.": edit("    return combined", "        return combined"),
@@ -148,6 +119,9 @@ CHECK = SingleProcessCheck(
         ],
         "All replicas but the last have the same weight. Do they have the same number of rows?": (
             edit("shares =", "rows = rows[:1] * (len(rows) - 1) + rows[-1:]\n    shares =")
+        ),
+        f"gradients or rows were overwritten as well. {IN_PLACE_HINT}": Pattern(
+            lambda obs: obs.changed_arguments, "gradient"
         ),
     },
     unchanged_hint=IN_PLACE_HINT,

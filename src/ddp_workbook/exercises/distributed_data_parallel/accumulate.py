@@ -92,9 +92,10 @@ def make_args(step: Step, rank: int) -> tuple:
 def observe(_: None, ddp: DistributedDataParallel, __: list, optimizer: Optimizer) -> dict:
     """The final weights, what was done in which order, and the settings afterwards."""
     return {
+        "calls in order": [what for what, _ in ddp.events],
         "weights": nn.utils.parameters_to_vector(ddp.module.parameters()),
-        "events": ddp.events,
-        "settings": {
+        "a forward outside of no_sync": ("forward", True) in ddp.events,
+        "final value": {
             "the learning rate": optimizer.param_groups[0]["lr"],
             "ddp.require_backward_grad_sync": ddp.require_backward_grad_sync,
         },
@@ -106,48 +107,30 @@ SMALLER_RATE = "optimizer.param_groups[0]['lr'] /= len(micro_batches)\n    optim
 RESTORED_RATE = "\n    optimizer.param_groups[0]['lr'] *= len(micro_batches)"
 CHECK = DistributedCheck(
     cases=lambda size: [Step(0, 3, 2), Step(1, 1, 4), Step(2, 2, 3, torch.optim.AdamW)],
-    call_text=lambda step: (
-        f"accumulate(ddp, micro_batches, optimizer), with {step.optimizer.__name__} and "
-        f"{step.batches} micro-batch{'es' * (step.batches > 1)} of {step.rows} rows on each rank"
-    ),
+    call_text="{call}, with {case.optimizer.__name__}; micro-batches of a rank: {case.batches}, "
+    "rows of each: {case.rows}",
     make_args=make_args,
     observe=observe,
-    comparisons=[
-        Comparison(
-            select=lambda obs: [what for what, _ in obs.actual["events"]],
-            expected=lambda step: ["forward", "backward"] * step.batches + ["step"],
-            hint="Which of these calls is missing, or comes too often?",
-            actual="on rank {rank}: {value}",
-            required="{expected}",
-            show=", ".join,
+    compare={
+        "calls in order": Comparison(
+            "Which of these calls is missing, or comes too often?",
+            lambda step: ["forward", "backward"] * step.batches + ["step"],
         ),
-        Comparison(
-            select=lambda obs: obs.actual["weights"],
-            hint="Which micro-batches of which ranks are in this step, and by what is each "
-            "divided?",
-            actual="the weights are {value} {where}",
-            required="{expected} {there}",
+        "weights": "Which micro-batches of which ranks are in this step, and by what is each "
+        "divided?",
+        "bytes": gradients_sent_once(
+            INITIAL_WEIGHTS, "Which lines sent that? DDP does it in a backward outside of no_sync."
         ),
-        gradients_sent_once(
-            INITIAL_WEIGHTS,
-            "Which lines sent that? DDP does it in a backward outside of no_sync.",
+        "a forward outside of no_sync": Comparison(
+            "Is the averaging done by hand? DDP does it while backward is still computing. Which "
+            "forward must be outside of no_sync?",
+            True,
         ),
-        Comparison(
-            select=lambda obs: ("forward", True) in obs.actual["events"],
-            expected=True,
-            hint="Is the averaging done by hand? DDP does it while backward is still "
-            "computing. Which forward must be outside of no_sync?",
-            actual="the right weights, but no backward on rank {rank} has let DDP send",
-            required="DDP sends the gradients",
+        "final value": Comparison(
+            "The caller's next steps depend on this setting. Which line changes it?",
+            {"the learning rate": RATE, "ddp.require_backward_grad_sync": True},
         ),
-        Comparison(
-            select=lambda obs: obs.actual["settings"],
-            expected={"the learning rate": RATE, "ddp.require_backward_grad_sync": True},
-            hint="The caller's next steps depend on this setting. Which line changes it?",
-            actual="the right weights, but {part} is {value} afterwards",
-            required="{part} is {expected}, as before",
-        ),
-    ],
+    },
     mistakes={
         **SHARED_MISTAKES,
         "Only the last micro-batch went through ddp. Which model gets the images of the others?": (

@@ -121,20 +121,13 @@ CHECK = DistributedCheck(
     ),
     make_args=make_args,
     observe=weights_and_gradients,
-    comparisons=[
-        WEIGHTS_UNCHANGED,
-        Comparison(
-            select=lambda obs: obs.actual["gradients"],
-            expected=lambda call: mean(call.gradients),
-            mistakes={
-                "This gradient is as it was. Is the mean written into .grad itself, and does your "
-                "loop reach all: inner modules, each dtype, and what follows a None?": Pattern(
-                    mean_or_unchanged
-                ),
-            },
-            hint="Which of the ranks' gradients are in this one, how often, and divided by what?",
+    compare={
+        "weight": WEIGHTS_UNCHANGED,
+        "gradient": Comparison(
+            "Which of the ranks' gradients are in this one, how often, and divided by what?",
+            lambda call: mean(call.gradients),
         ),
-    ],
+    },
     mistakes={
         "Nothing was sent. How does a rank learn the gradients of the others?": [
             edit_lines("pass", then) for then in ("pass", "parameter.grad /= dist.get_world_size()")
@@ -176,6 +169,10 @@ CHECK = DistributedCheck(
         ],
         "The gradient is None now. Which line removes it? zero_grad does.": edit(
             "parameter.grad /= dist.get_world_size()", "parameter.grad = None"
+        ),
+        "This gradient is as it was. Is the mean written into .grad itself, and does your "
+        "loop reach all: inner modules, each dtype, and what follows a None?": Pattern(
+            mean_or_unchanged, "gradient"
         ),
     },
     errors={

@@ -90,8 +90,8 @@ def observe(_: None, model: Small) -> dict:
     """What a call has left of the model."""
     now = model.content()
     return {
-        "values": {name: now.get(name) for name in CONTENT},
-        "changes": {
+        "value": {name: now.get(name) for name in CONTENT},
+        "change": {
             name: change(now.get(name), *original) for name, original in model.originals.items()
         },
     }
@@ -147,29 +147,21 @@ CHECK = DistributedCheck(
     call_text=lambda case, name: f"broadcast_parameters(model){describe_values(case, name)}",
     make_args=make_args,
     observe=observe,
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual["changes"],
-            expected=dict.fromkeys(CONTENT, ""),
-            hint="The optimizer, and whatever else holds a tensor, goes on with the old one. "
+    compare={
+        "change": Comparison(
+            "The optimizer, and whatever else holds a tensor, goes on with the old one. "
             "Where do the numbers that arrive go, and which line changes more than numbers?",
+            dict.fromkeys(CONTENT, ""),
             actual="{part} {value} on rank {rank}",
             required="the same tensor as before: only its numbers change",
-            show=str,
         ),
-        Comparison(
-            select=lambda obs: obs.actual["values"],
-            expected=lambda case: case[0],
-            mistakes={
-                "Something else has come to rank {rank}, but not this. Which line skips "
-                "it?": Pattern(is_skipped),
-            },
-            hint="Which rank's numbers are in this tensor, and what has your function "
+        "value": Comparison(
+            "Which rank's numbers are in this tensor, and what has your function "
             "calculated with them?",
+            lambda case: case[0],
             equal=identical,
-            show=lambda value: str(value.tolist() if isinstance(value, Tensor) else value),
         ),
-    ],
+    },
     mistakes={
         "No rank has sent anything. Which tensors does your function find in the model?": (
             body("pass")
@@ -190,9 +182,8 @@ CHECK = DistributedCheck(
         "its memory, or a copy?": edit(".detach()", ".detach().contiguous()"),
         "This is nearly rank 0's value. In which dtype has it travelled?": edit(
             BROADCAST,
-            "message = tensor.detach().float()\n"
-            "        dist.broadcast(message, src=0)\n"
-            "        tensor.detach().copy_(message)",
+            "message = tensor.detach().float()\n        dist.broadcast(message, src=0)\n        "
+            "tensor.detach().copy_(message)",
         ),
         "Which line calculates with the values? 0.0 has other bits than -0.0, and nan times 0 is "
         "nan.": [
@@ -220,6 +211,9 @@ CHECK = DistributedCheck(
             )
             for result in ("tensor", "tensor / dist.get_world_size()")
         ],
+        "Something else has come to rank {rank}, but not this. Which line skips it?": Pattern(
+            is_skipped, "value"
+        ),
     },
     errors={
         "leaf Variable": "You fill a parameter. How do you keep autograd from recording that?",

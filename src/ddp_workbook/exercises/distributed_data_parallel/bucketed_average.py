@@ -23,7 +23,7 @@ import torch.distributed as dist
 from torch import nn
 
 from ddp_workbook.judging import Comparison, DistributedCheck, Edit, Observation, edit
-from ddp_workbook.judging.comm_comparisons import calls_only
+from ddp_workbook.judging.comm_comparisons import ONLY_ALL_REDUCE
 from ddp_workbook.judging.gradients import (
     WEIGHTS_UNCHANGED,
     Gradients,
@@ -157,28 +157,23 @@ CHECK = DistributedCheck(
     call_text=call_text,
     make_args=make_args,
     observe=weights_and_gradients,
-    comparisons=[
-        calls_only(
-            "all_reduce",
-            required="one all_reduce for each bucket, and nothing else",
-            hint="Which collective gives every rank the sum? No other one is needed.",
-        ),
-        Comparison(
-            select=bucket_bytes,
-            expected=lambda call: call.buckets,
-            hint="Find the first bucket whose bytes differ. Which gradients are in it, and "
+    compare={
+        "operations": ONLY_ALL_REDUCE,
+        "bytes": Comparison(
+            "Find the first bucket whose bytes differ. Which gradients are in it, and "
             "what ended it?",
+            lambda call: call.buckets,
+            select=bucket_bytes,
             actual="rank {rank} sent {value} bytes",
             required="{expected} bytes on every rank, one all_reduce for each bucket",
         ),
-        WEIGHTS_UNCHANGED,
-        Comparison(
-            select=lambda obs: obs.actual["gradients"],
-            expected=lambda call: mean(call.gradients),
-            hint="Which part of which bucket is this parameter's, and by what is it divided? "
+        "weight": WEIGHTS_UNCHANGED,
+        "gradient": Comparison(
+            "Which part of which bucket is this parameter's, and by what is it divided? "
             "Is it the same part on all ranks?",
+            lambda call: mean(call.gradients),
         ),
-    ],
+    },
     mistakes={
         "Was a bucket sent that holds no gradient? See what happens when the very first gradient "
         "is above the cap.": edit(
@@ -228,9 +223,8 @@ CHECK = DistributedCheck(
             ),
             edit(
                 "    for bucket in buckets:",
-                "    for p in model.parameters():\n"
-                "        p.grad = p.detach() * 0 if p.grad is None else p.grad\n"
-                "    for bucket in buckets:",
+                "    for p in model.parameters():\n        p.grad = p.detach() * 0 if p.grad is "
+                "None else p.grad\n    for bucket in buckets:",
             ),
         ],
         "A gradient has joined a bucket after the next one had begun. With which gradient alone "

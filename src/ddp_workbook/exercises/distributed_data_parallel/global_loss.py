@@ -86,10 +86,10 @@ def observe(answer: Any, loss: Tensor, rows: int) -> dict:
     """The number, and how the call has left the graph of loss, and the graphs before it."""
     number = number_in(answer)
     return {
-        "number": answer if number is None else number,
-        "graph": getattr(answer, "requires_grad", False),
-        "gradient": gradient(loss),
-        "graphs": sum(weight() is not None for weight in WEIGHT_REFS[:-1]),
+        "mean over all rows": answer if number is None else number,
+        "the result requires grad": getattr(answer, "requires_grad", False),
+        "gradient of loss.backward()": gradient(loss),
+        "earlier graphs in memory": sum(weight() is not None for weight in WEIGHT_REFS[:-1]),
     }
 
 
@@ -133,52 +133,25 @@ CHECK = DistributedCheck(
     observe=observe,
     unchanged_hint="Which line writes into loss, or into its memory, which detach() and data "
     "share?",
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual["graph"],
-            expected=False,
-            hint="A program that keeps this value for a plot also keeps the graph of its "
-            "step in memory.",
-            actual="a tensor that requires grad, on rank {rank}",
-            required="a number: a float, or a tensor that has left the graph",
+    compare={
+        "the result requires grad": Comparison(
+            "A program that keeps this value for a plot also keeps the graph of its step in "
+            "memory.",
+            False,
         ),
-        Comparison(
-            select=lambda obs: obs.actual["gradient"],
-            expected=lambda case, rank: case[rank].mean,
-            mistakes={
-                "Which line uses up or cuts off the graph of loss? Its caller needs it.": Pattern(
-                    lambda obs: isinstance(obs.value, str)
-                ),
-            },
-            hint="Which line changes the graph of loss? Its caller needs it.",
-            actual="loss.backward() then gives {value} on rank {rank}",
-            required="{expected} as the gradient there, as it is without your function",
+        "gradient of loss.backward()": Comparison(
+            "Which line changes the graph of loss? Its caller needs it.",
+            lambda case, rank: case[rank].mean,
         ),
-        Comparison(
-            select=lambda obs: obs.actual["number"],
-            expected=expected,
-            mistakes={
-                "It is nearly right, and the losses are bfloat16 here. Which of your numbers are "
-                "bfloat16, too?": Pattern(
-                    lambda obs: (
-                        obs.case[0].dtype == torch.bfloat16
-                        and math.isclose(obs.value, obs.expected, rel_tol=0.05)
-                    )
-                ),
-            },
-            hint="Which rows are in this number, and how often does each count?",
-            required="the mean over all rows, {expected} {there}",
+        "mean over all rows": Comparison(
+            "Which rows are in this number, and how often does each count?", expected
         ),
-        Comparison(
-            select=lambda obs: obs.actual["graphs"],
-            expected=0,
-            hint="What does your function keep from call to call? A tensor that is kept keeps "
-            "the graph that made it.",
-            actual="the right numbers, but on rank {rank} the graphs of earlier calls are still in "
-            "memory: {value}",
-            required="none: a graph ends with its step",
+        "earlier graphs in memory": Comparison(
+            "What does your function keep from call to call? A tensor that is kept keeps the graph "
+            "that made it.",
+            0,
         ),
-    ],
+    },
     mistakes={
         "This is rank {rank}'s own loss. How does it get to know the others, and into which tensor "
         "does a collective write?": [body("return loss.item()"), edit(RESULT, "loss.item()")],
@@ -213,11 +186,22 @@ CHECK = DistributedCheck(
         "This is the mean, rounded. Which line takes the other digits away?": [
             edit(RESULT, f"round({RESULT}, {digits})") for digits in range(5)
         ],
+        "Which line uses up or cuts off the graph of loss? Its caller needs it.": Pattern(
+            lambda obs: isinstance(obs.value, str), "gradient of loss.backward()"
+        ),
+        "It is nearly right, and the losses are bfloat16 here. Which of your numbers are "
+        "bfloat16, too?": Pattern(
+            lambda obs: (
+                obs.case[0].dtype == torch.bfloat16
+                and math.isclose(obs.value, obs.expected, rel_tol=0.05)
+            ),
+            "mean over all rows",
+        ),
     },
     max_collectives=1,
-    collectives_hint="Each collective costs a round trip. Which numbers could travel in the same "
-    "tensor?",
     errors={
+        "too many collectives": "Each collective costs a round trip. Which numbers could travel in "
+        "the same tensor?",
         "expected Tensor as element": "stack takes tensors. Which of your numbers is not a "
         "tensor yet?",
         "different dtypes": "Which dtype does your tensor have on a rank without rows?",

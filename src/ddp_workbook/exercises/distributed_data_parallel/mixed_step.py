@@ -108,10 +108,10 @@ def observe(_: None, ddp: DistributedDataParallel, *rest: Any) -> dict:
     """How many steps, the weights' change, the scale, and the formats that were computed in."""
     after = nn.utils.parameters_to_vector(ddp.module.parameters()).detach()
     return {
-        "steps": len(ddp.steps),
-        "change": after - INITIAL_WEIGHTS,
-        "scale": rest[2].get_scale(),
-        "formats": sorted(ddp.formats),
+        "optimizer steps": len(ddp.steps),
+        "change of the weights": after - INITIAL_WEIGHTS,
+        "scale afterwards": rest[2].get_scale(),
+        "formats of the scores": sorted(ddp.formats),
     }
 
 
@@ -138,43 +138,26 @@ CHECK = DistributedCheck(
     ),
     make_args=make_args,
     observe=observe,
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual["formats"],
-            expected=["float16"],
-            hint="Which lines must run under autocast, and in which format?",
-            actual="the scores have the format {value}",
-            required="{expected}",
-            show=lambda formats: " and ".join(formats) or "of no forward through ddp",
+    compare={
+        "formats of the scores": Comparison(
+            "Which lines must run under autocast, and in which format?", ["float16"]
         ),
-        Comparison(
-            select=lambda obs: obs.actual["steps"],
-            expected=lambda step: int(step.overflow_rank is None),
-            hint="Who decides on this rank whether there is a step, and what does it look at?",
-            actual="{value} optimizer steps {where}",
-            required="{expected} {there}",
+        "optimizer steps": Comparison(
+            "Who decides on this rank whether there is a step, and what does it look at?",
+            lambda step: int(step.overflow_rank is None),
         ),
-        Comparison(
-            select=lambda obs: obs.actual["change"],
-            equal=near,
-            hint="Which rows are in this gradient, by what is it divided, and which norm was "
-            "clipped?",
-            actual="the weights have changed by {value} {where}",
+        "change of the weights": Comparison(
+            "Which rows are in this gradient, by what is it divided, and which norm was clipped?",
             required="{expected} {there}, but for the rounding of float16",
+            equal=near,
         ),
-        Comparison(
-            select=lambda obs: obs.actual["scale"],
-            expected=lambda step: SCALE / 2 if step.overflow_rank is not None else SCALE,
-            hint="Which call changes the scale, and how often does it come in a step?",
-            actual="the right weights, but the scale is {value:g} {where} afterwards",
-            required="{expected:g} {there}",
-        ),
-        gradients_sent_once(
+        "scale afterwards": "Which call changes the scale, and how often does it come in a step?",
+        "bytes": gradients_sent_once(
             INITIAL_WEIGHTS,
             "Which lines sent that? DDP sends in a backward outside of no_sync, and inf travels "
             "with the gradients.",
         ),
-    ],
+    },
     mistakes={
         **SHARED_MISTAKES,
         "The forward runs in float32. Which lines belong under autocast?": edit(

@@ -29,7 +29,6 @@ from ddp_workbook.judging import ANY, Comparison, SingleProcessCheck
 from ddp_workbook.judging.multiple_choice import (
     all_answered,
     choices_by_letter,
-    first_wrong,
 )
 
 MINUTES = 7
@@ -102,12 +101,14 @@ def parse_name(name: str) -> str:
     return NAMES[word]
 
 
+TWO_FORMATS = "One input has 16 bits, the other 32. Which format has room for both?"
+A_LOSS = "This is a loss. Would a mean of many small numbers be safe in 16 bits?"
 HINTS_BY_LETTER = {
     "a": "What is autocast for? It makes one kind of operation faster, above all others.",
     "b": "Both inputs have 32 bits. Does an addition get faster with fewer digits?",
     "c": "This one is on none of autocast's lists. What is it given?",
-    "de": "One input has 16 bits, the other 32. Which format has room for both?",
-    "fg": "This is a loss. Would a mean of many small numbers be safe in 16 bits?",
+    **dict.fromkeys("de", TWO_FORMATS),
+    **dict.fromkeys("fg", A_LOSS),
     "h": "autocast converts float32, and nothing that is larger. What are the inputs here?",
     "i": "What does this one return: numbers, or places of numbers?",
     "j": "A gradient has the format of its parameter. Has autocast changed the parameter?",
@@ -118,20 +119,17 @@ CHECK = SingleProcessCheck(
     observe=lambda answer: choices_by_letter(
         CALL, answer, LETTERS, f"one of {', '.join(NAMES)}", parse_name
     ),
-    comparisons=[
-        Comparison(
-            select=lambda obs: {letter: name or ANY for letter, name in obs.actual.items()},
-            expected=lambda case: measure_dtypes(),
-            hint=lambda obs: next(
-                words for letters, words in HINTS_BY_LETTER.items() if first_wrong(obs) in letters
-            ),
-            actual=lambda obs: f"{obs.actual[first_wrong(obs)]} for {first_wrong(obs)}",
+    compare={
+        "format": Comparison(
+            HINTS_BY_LETTER,
+            lambda case: measure_dtypes(),
+            lambda obs: {letter: name or ANY for letter, name in obs.actual.items()},
             required="another format",
         ),
-        all_answered(
+        "answers": all_answered(
             LETTERS,
             "Which formats do its inputs have, and is the operation on one of autocast's lists?",
         ),
-    ],
+    },
     on_pass="each of the 10 names is what torch gives when it runs the line",
 )

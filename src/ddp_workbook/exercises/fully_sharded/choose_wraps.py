@@ -29,7 +29,6 @@ from ddp_workbook.judging import (
     edit,
     in_words,
 )
-from ddp_workbook.judging.equality import is_index, kind
 
 MINUTES = 8
 HINTS = [
@@ -116,18 +115,6 @@ def if_solvable(select: Callable[[Observation], Any]) -> Callable[[Observation],
     return lambda obs: None if obs.case.large else select(obs)
 
 
-def form(actual: Any) -> str:
-    """What kind of thing came back."""
-    if not isinstance(actual, list):
-        return kind(actual)
-    if other_kinds := [kind(unit) for unit in actual if not isinstance(unit, list)]:
-        return f"a list with {other_kinds[0]} in it"
-    other_kinds = [kind(block) for unit in actual for block in unit if not is_index(block)]
-    return (
-        f"a list of lists with {other_kinds[0]} in it" if other_kinds else "a list of lists of int"
-    )
-
-
 def too_large(obs: Observation) -> str:
     """The first unit that is larger than the limit, in words; "" if there is none."""
     totals = [(unit, sum(obs.case.sizes[block] for block in unit)) for unit in obs.actual]
@@ -150,79 +137,47 @@ def missing_error(obs: Observation) -> str:
     )
 
 
-LOOKS = [
-    Comparison(
-        select=if_solvable(lambda obs: obs.actual),
-        equal=lambda actual, expected: form(actual) == form(expected),
-        mistakes={
-            "There are no blocks here, so no largest block and no units.": Pattern(
-                lambda obs: isinstance(obs.actual, ErrorText) and not obs.case.sizes
-            ),
-            "Each block fits into a unit. Which of your lines finds one that is too "
-            "large?": Pattern(lambda obs: isinstance(obs.actual, ErrorText)),
-            "A unit holds the numbers of its blocks. Are these their sizes?": Pattern(
-                lambda obs: form(obs.actual) == "a list of lists with a float in it"
-            ),
-        },
-        hint="Which of your lines makes a list of lists? Where does a unit end?",
-        required="a list of lists of block numbers",
-    ),
-    Comparison(
-        select=if_solvable(lambda obs: [block for unit in obs.actual for block in unit]),
-        mistakes={
-            "A block is there twice. To which unit does a block that no longer fits "
-            "belong?": Pattern(lambda obs: len(set(obs.value)) < len(obs.value)),
-            "Every block is there. Units hold neighbours, in the order of the model.": Pattern(
-                lambda obs: sorted(obs.value) == obs.expected
-            ),
-        },
-        hint="Which blocks are in no unit, and which numbers belong to no block?",
-        actual=lambda obs: in_words(obs.actual),
-        required=lambda obs: f"each of {len(obs.expected)} blocks once, in order, counted from 0",
-    ),
-    Comparison(
-        select=if_solvable(too_large),
-        hint="Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
-        actual="{value}",
-        required=lambda obs: f"{in_words(obs.case.limit)} MiB at most in each unit",
-        show=str,
-    ),
-    Comparison(
-        select=if_solvable(lambda obs: len(obs.actual)),
-        mistakes={
-            "A unit without blocks is not a unit.": Pattern(lambda obs: [] in obs.actual),
-            "Blocks without parameters need no unit of their own.": Pattern(
-                lambda obs: any(not any(obs.case.sizes[b] for b in unit) for unit in obs.actual)
-            ),
-        },
-        hint="Which unit begins with a block that would still fit into the unit before it?",
-        actual=lambda obs: f"{in_words(obs.actual)}, number of units: {obs.value}",
-        required="number of units: {expected}",
-    ),
-    Comparison(
-        select=missing_error,
-        expected="",
-        mistakes={
-            "A block is larger than the limit, and no error is raised. Which line notices that it "
-            "does not fit?": Pattern(lambda obs: not isinstance(obs.actual, ErrorText)),
-            "Several blocks are too large. Which one comes first?": Pattern(
-                lambda obs: any(f"block {block}" in obs.actual for block in obs.case.large[1:])
-            ),
-        },
-        hint="Anyone who reads this message wants to know which block it is, counted from 0.",
-        actual="{value}",
-        show=str,
-        required=lambda obs: f"a ValueError whose message holds `block {obs.case.large[0]}`",
-    ),
-]
 TOO_LARGE = "if filled + size > limit"
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=lambda case: ([*case.sizes], case.limit),
     caller=call_and_observe,
     observe=as_lists,
-    call_text=lambda case: f"choose_wraps({in_words(case.sizes)}, {in_words(case.limit)})",
-    comparisons=LOOKS,
+    compare={
+        "form": Comparison(
+            "Which of your lines makes a list of lists? Where does a unit end?",
+            select=lambda obs: [] if obs.case.large else obs.actual,
+            actual=lambda obs: in_words(obs.actual),
+            required="a list of lists of block numbers",
+        ),
+        "blocks": Comparison(
+            "Which blocks are in no unit, and which numbers belong to no block?",
+            select=if_solvable(lambda obs: [block for unit in obs.actual for block in unit]),
+            actual=lambda obs: in_words(obs.actual),
+            required=lambda obs: (
+                f"each of {len(obs.expected)} blocks once, in order, counted from 0"
+            ),
+        ),
+        "too large": Comparison(
+            "Add up the sizes of this unit's blocks. Where does the sum pass the limit?",
+            select=if_solvable(too_large),
+            actual="{value}",
+            required=lambda obs: f"{in_words(obs.case.limit)} MiB at most in each unit",
+        ),
+        "units": Comparison(
+            "Which unit begins with a block that would still fit into the unit before it?",
+            select=if_solvable(lambda obs: len(obs.actual)),
+            actual=lambda obs: f"{in_words(obs.actual)}, number of units: {obs.value}",
+            required="number of units: {expected}",
+        ),
+        "error": Comparison(
+            "Anyone who reads this message wants to know which block it is, counted from 0.",
+            "",
+            missing_error,
+            actual="{value}",
+            required=lambda obs: f"a ValueError whose message holds `block {obs.case.large[0]}`",
+        ),
+    },
     mistakes={
         "The last unit is missing. Which line adds it after the last block?": edit(
             "return units", "return units[:-1]"
@@ -243,6 +198,31 @@ CHECK = SingleProcessCheck(
             TOO_LARGE, "if filled + size >= limit"
         ),
         "Each block is a unit of its own. Which ones fit together?": edit(TOO_LARGE, "if True"),
+        "There are no blocks here, so no largest block and no units.": Pattern(
+            lambda obs: isinstance(obs.actual, ErrorText) and not obs.case.sizes, "form"
+        ),
+        "Each block fits into a unit. Which of your lines finds one that is too large?": Pattern(
+            lambda obs: isinstance(obs.actual, ErrorText), "form"
+        ),
+        "A unit holds the numbers of its blocks. Are these their sizes?": Pattern(
+            lambda obs: "a float in it" in obs.value, "form"
+        ),
+        "A block is there twice. To which unit does a block that no longer fits belong?": Pattern(
+            lambda obs: len(set(obs.value)) < len(obs.value), "blocks"
+        ),
+        "Every block is there. Units hold neighbours, in the order of the model.": Pattern(
+            lambda obs: sorted(obs.value) == obs.expected, "blocks"
+        ),
+        "A unit without blocks is not a unit.": Pattern(lambda obs: [] in obs.actual, "units"),
+        "Blocks without parameters need no unit of their own.": Pattern(
+            lambda obs: any(not any(obs.case.sizes[b] for b in unit) for unit in obs.actual),
+            "units",
+        ),
+        "A block is larger than the limit, and no error is raised. Which line notices that it "
+        "does not fit?": Pattern(lambda obs: not isinstance(obs.actual, ErrorText), "error"),
+        "Several blocks are too large. Which one comes first?": Pattern(
+            lambda obs: any(f"block {block}" in obs.actual for block in obs.case.large[1:]), "error"
+        ),
     },
     unchanged_hint="Which line changes the caller's list?",
     errors={

@@ -32,14 +32,13 @@ from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from itertools import pairwise
-from operator import le
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, edit
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, at_most, edit
 from ddp_workbook.judging.equality import kind
 
 MINUTES = 15
@@ -200,7 +199,11 @@ def call_and_observe(function: Callable, blocks: list[Block], *rest: Any) -> dic
     initial_blocks, log = list(blocks), blocks[0]._log
     function(blocks, *rest)
     shards = {f"block {number}": block.shard for number, block in enumerate(initial_blocks)}
-    return {"shards": shards, "calls": log.calls, "gathered": log.in_memory()}
+    return {
+        "shard": shards,
+        "calls": log.calls,
+        "blocks gathered after the step": log.in_memory(),
+    }
 
 
 def shards_after(case: Chain, rank: int) -> dict[str, Tensor]:
@@ -236,103 +239,6 @@ def max_waiting_gradients(obs: Observation) -> int:
     return maximum
 
 
-LOOKS = [
-    Comparison(
-        select=lambda obs: {call: blocks_of(obs, call) for call in ("forward", "backward")},
-        expected=lambda case: {
-            "forward": [*range(case.blocks)],
-            "backward": [*reversed(range(case.blocks))],
-        },
-        hint="Each block runs forward once and backward once. In which order?",
-        actual="{part} of blocks {value} {where}",
-        required="{expected}",
-    ),
-    Comparison(
-        select=own_collectives,
-        expected=[],
-        mistakes={
-            "An all-reduce of a gradient as large as a weight sends twice the bytes, and leaves "
-            "all of it on every rank. Which call of a block leaves just the rank's shard?": Pattern(
-                lambda obs: any(
-                    row["op"] == "all_reduce" and row["shape"] == (obs.case.width,) * 2
-                    for row in obs.communication
-                )
-            ),
-        },
-        hint="The blocks do all of the communication. Which of their calls does the work of "
-        "this one, or is it not needed?",
-        actual="rank {rank} called {value}",
-        required="no collectives except those of the blocks",
-        show=", ".join,
-    ),
-    Comparison(
-        select=lambda obs: obs.actual["shards"],
-        expected=shards_after,
-        hint="Take one block. Which gradient did its reduce_scatter return, and what happened "
-        "to it on the way to the shard?",
-        actual="the shard of {part} is {value} {where}",
-        required="{expected}",
-    ),
-    Comparison(
-        select=lambda obs: max(len(gathered) for *_, gathered in obs.actual["calls"]),
-        expected=1,
-        mistakes={
-            "free was called, and the weight is still in memory. Which variable of yours holds "
-            "it?": Pattern(
-                lambda obs: any(
-                    call == "free" and block in gathered
-                    for call, block, gathered in obs.actual["calls"]
-                )
-            ),
-        },
-        hint="A block is gathered before another one is freed. When is a block done with its "
-        "weight, the first time and the second?",
-        actual="rank {rank} held {value} full weights at the same time",
-        required="one full weight at a time",
-        equal=le,
-    ),
-    Comparison(
-        select=max_waiting_gradients,
-        expected=1,
-        hint="A full gradient is as large as its weight. What can you do with it before the "
-        "next block's backward?",
-        actual="{value} full gradients waited for their reduce_scatter at the same time",
-        required="one at a time",
-        equal=le,
-    ),
-    Comparison(
-        select=lambda obs: obs.actual["gathered"],
-        expected=[],
-        hint="What does a rank hold between two steps?",
-        actual="rank {rank} still held the weights of blocks {value}",
-        required="after the step, no full weight",
-    ),
-    Comparison(
-        select=lambda obs: len(blocks_of(obs, "gather")),
-        expected=lambda case: 2 * case.blocks - 1,
-        mistakes={
-            "A block was freed and then gathered again, with nothing in between that needed the "
-            "room. Which block is it?": Pattern(
-                lambda obs: any(
-                    a[:2] == ("free", b[1]) and b[0] == "gather"
-                    for a, b in pairwise(obs.actual["calls"])
-                )
-            ),
-        },
-        hint="How often does each block need its full weight, and how often did it get it?",
-        actual="the right step, after {value} all-gathers",
-        required="at most {expected} all-gathers",
-        equal=le,
-    ),
-    Comparison(
-        select=lambda obs: len(blocks_of(obs, "reduce_scatter")),
-        expected=lambda case: case.blocks,
-        hint="A gradient was reduced more than once. What does the second time add?",
-        actual="the right step, after {value} reduce-scatters",
-        required="at most {expected} reduce-scatters, one for each block",
-        equal=le,
-    ),
-]
 REDUCE, SIZE = "block.reduce_scatter(weight_grad)", " / dist.get_world_size()"
 UPDATE = f"block.shard -= lr * {REDUCE}{SIZE}"
 OWN = (  # a rank's shard of its own gradient
@@ -340,14 +246,59 @@ OWN = (  # a rank's shard of its own gradient
     "dist.get_world_size())).chunk(dist.get_world_size())[dist.get_rank()]"
 )
 CHECK = DistributedCheck(
-    cases=lambda size: [case._replace(ranks=size) for case in CASES],
-    call_text=lambda case: (
-        f"fsdp_step(blocks, x, loss_grad, lr={case.lr}), with {case.blocks} "
-        f"block{'s' * (case.blocks > 1)} of {case.width} x {case.width} weights"
-    ),
+    cases=CASES,
+    call_text="{call}; blocks: {case.blocks}, each with a weight of {case.width} x {case.width}",
     make_args=make_args,
     caller=call_and_observe,
-    comparisons=LOOKS,
+    compare={
+        "order": Comparison(
+            "Each block runs forward once and backward once. In which order?",
+            lambda case: {
+                "forward": [*range(case.blocks)],
+                "backward": [*reversed(range(case.blocks))],
+            },
+            lambda obs: {call: blocks_of(obs, call) for call in ("forward", "backward")},
+            actual="{part} of blocks {value} {where}",
+        ),
+        "collectives": Comparison(
+            "The blocks do all of the communication. Which of their calls does the work of this "
+            "one, or is it not needed?",
+            [],
+            own_collectives,
+            actual="rank {rank} called {value}",
+            required="no collectives except those of the blocks",
+        ),
+        "shard": Comparison(
+            "Take one block. Which gradient did its reduce_scatter return, and what happened to it "
+            "on the way to the shard?",
+            shards_after,
+        ),
+        "full weights at the same time": at_most(
+            "A block is gathered before another one is freed. When is a block done with its "
+            "weight, the first time and the second?",
+            1,
+            lambda obs: max(len(gathered) for *_, gathered in obs.actual["calls"]),
+        ),
+        "full gradients that wait for their reduce_scatter at the same time": at_most(
+            "A full gradient is as large as its weight. What can you do with it before the next "
+            "block's backward?",
+            1,
+            max_waiting_gradients,
+        ),
+        "blocks gathered after the step": Comparison(
+            "What does a rank hold between two steps?", []
+        ),
+        "all-gathers": at_most(
+            "How often does each block need its full weight, and how often did it get it?",
+            lambda case: 2 * case.blocks - 1,
+            lambda obs: len(blocks_of(obs, "gather")),
+        ),
+        "reduce-scatters": at_most(
+            "A gradient was reduced more than once. What does the second time add?",
+            lambda case: case.blocks,
+            lambda obs: len(blocks_of(obs, "reduce_scatter")),
+        ),
+    },
     mistakes={
         "Backward went through the blocks as forward did. From which block does the gradient of "
         "the loss come first?": edit("reversed(blocks)", "blocks"),
@@ -384,6 +335,30 @@ CHECK = DistributedCheck(
         "after the loop?": edit(
             UPDATE,
             f"total = {REDUCE}\n    for block in blocks:\n        block.shard -= lr * total{SIZE}",
+        ),
+        "An all-reduce of a gradient as large as a weight sends twice the bytes, and leaves "
+        "all of it on every rank. Which call of a block leaves just the rank's shard?": Pattern(
+            lambda obs: any(
+                row["op"] == "all_reduce" and row["shape"] == (obs.case.width,) * 2
+                for row in obs.communication
+            ),
+            "collectives",
+        ),
+        "free was called, and the weight is still in memory. Which variable of yours holds "
+        "it?": Pattern(
+            lambda obs: any(
+                call == "free" and block in gathered
+                for call, block, gathered in obs.actual["calls"]
+            ),
+            "full weights at the same time",
+        ),
+        "A block was freed and then gathered again, with nothing in between that needed the "
+        "room. Which block is it?": Pattern(
+            lambda obs: any(
+                a[:2] == ("free", b[1]) and b[0] == "gather"
+                for a, b in pairwise(obs.actual["calls"])
+            ),
+            "all-gathers",
         ),
     },
     unchanged_hint="Which line changes it? For example, pop and reverse change a list in place.",

@@ -35,10 +35,10 @@ block that is prefetched. `strategy` is one of these:
 
 from itertools import chain
 from math import prod
+from operator import eq
 from typing import NamedTuple
 
 from ddp_workbook.judging import Comparison, Edit, SingleProcessCheck, edit
-from ddp_workbook.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 25
 HINTS = [
@@ -79,7 +79,6 @@ def memory_per_rank(
     ### END SOLUTION
 
 
-KEYS = ("parameters", "gradients", "optimizer", "gathered")
 Shapes = list[tuple[int, ...]]
 
 
@@ -152,19 +151,6 @@ def make_args(case: Measurement) -> tuple:
     return [*root], [[*block] for block in blocks], case.ranks, case.strategy
 
 
-def look(key: str, hint: str) -> Comparison:
-    """One of the four numbers, beside the one that was measured."""
-    return Comparison(
-        select=lambda obs: number(obs.actual[key]),
-        expected=lambda case: getattr(case, key),
-        hint=hint,
-        actual=f'{{value}} bytes as "{key}"',
-        required="{expected} bytes, measured with torch 2.13",
-        show="{:,}".format,
-        equal=lambda actual, expected: actual == expected,
-    )
-
-
 FULL_BYTES = "4 * sum(map(prod, everything))"
 SHARD = "sum(-(-rows // n) * prod(rest) for rows, *rest in shapes)"
 LARGEST = "max(map(shard, blocks), default=0)"
@@ -185,26 +171,29 @@ def zero_1(state: str) -> Edit:
     return edit("2 * 4 * max(loads)", state)
 
 
+HINTS_BY_KEY = {
+    "parameters": "Take one tensor and one rank. How many of the rows does the rank have?",
+    "gradients": "Gradients are as large as the parameters that they belong to. Which parameters "
+    "does a rank have after backward?",
+    "optimizer": "For how many elements does this rank keep two numbers?",
+    "gathered": "Draw a line for each unit, from the moment when it is gathered until it is freed. "
+    "Where does a vertical line cross the most bytes?",
+}
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=make_args,
-    comparisons=[
-        form_comparison(KEYS),
-        look(
-            "parameters", "Take one tensor and one rank. How many of the rows does the rank have?"
-        ),
-        look(
-            "gradients",
-            "Gradients are as large as the parameters that they belong to. Which parameters does a "
-            "rank have after backward?",
-        ),
-        look("optimizer", "For how many elements does this rank keep two numbers?"),
-        look(
-            "gathered",
-            "Draw a line for each unit, from the moment when it is gathered until it is freed. "
-            "Where does a vertical line cross the most bytes?",
-        ),
-    ],
+    compare={
+        "form": "",
+        **{
+            key: Comparison(
+                hint,
+                actual=f'{{value}} bytes as "{key}"',
+                required="{expected} bytes, measured with torch 2.13",
+                equal=eq,
+            )
+            for key, hint in HINTS_BY_KEY.items()
+        },
+    },
     mistakes={
         "These are elements. How many bytes does an element have?": [
             edit("kept = 4 * ", "kept = "),

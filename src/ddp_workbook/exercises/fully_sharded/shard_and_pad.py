@@ -23,7 +23,7 @@ from torch import Tensor
 
 from ddp_workbook.judging import Comparison, DistributedCheck, body, edit, in_words
 from ddp_workbook.judging.comm_comparisons import calls_only
-from ddp_workbook.judging.shards import cases, describe_tensor, filled_memory, full_tensor, shard
+from ddp_workbook.judging.shards import CASES, filled_memory, full_tensor, shard
 
 MINUTES = 6
 HINTS = [
@@ -57,7 +57,11 @@ def call_and_observe(function: Callable, tensor: Tensor) -> dict[str, Any]:
     memory = returned.untyped_storage()
     is_view = memory.data_ptr() == tensor.untyped_storage().data_ptr()
     spare = memory.nbytes() if is_view else max(0, memory.nbytes() - returned.nbytes)
-    return {"shard": returned, "spare": spare, "gradient": returned.requires_grad}
+    return {
+        "shard": returned,
+        "bytes that the shard keeps besides its own": spare,
+        "the shard requires a gradient": returned.requires_grad,
+    }
 
 
 FLAT, SLICE = "tensor.detach().flatten()", "[start : start + length]"
@@ -71,7 +75,7 @@ ANY_SHAPE = (
     "A tensor may have any number of dimensions, even none. Which method flattens any tensor?"
 )
 CHECK = DistributedCheck(
-    cases=cases,
+    cases=CASES,
     call_text=lambda call: (
         f"shard_and_pad(tensor), with a {call.dtype} tensor of shape {call.shape}"
         + (f", {call.kind}" if call.kind else "")
@@ -79,34 +83,25 @@ CHECK = DistributedCheck(
     ),
     make_args=lambda call: (full_tensor(call),),
     caller=call_and_observe,
-    comparisons=[
-        calls_only(
+    compare={
+        "operations": calls_only(
             required="nothing is sent",
             hint="Every rank has the full tensor already. What is there to send?",
         ),
-        Comparison(
-            select=lambda obs: obs.actual["shard"],
-            expected=shard,
-            hint="Which elements of the row are these, and how long must each shard be?",
-            show=describe_tensor,
+        "shard": Comparison(
+            "Which elements of the row are these, and how long must each shard be?", shard
         ),
-        Comparison(
-            select=lambda obs: obs.actual["spare"],
-            expected=0,
-            hint="A slice is a view: it keeps all of the memory that it was cut from, even "
-            "the tensor's own if nothing was copied. What gives it memory of its own?",
-            actual="the right shard, which keeps {value} bytes of memory more than it should",
-            required="memory for its own elements alone",
+        "bytes that the shard keeps besides its own": Comparison(
+            "A slice is a view: it keeps all of the memory that it was cut from, even the tensor's "
+            "own if nothing was copied. What gives it memory of its own?",
+            0,
         ),
-        Comparison(
-            select=lambda obs: obs.actual["gradient"],
-            expected=False,
-            hint="The caller makes parameters of the shards. What is asked for is a plain "
-            "tensor: what takes it out of the graph of `tensor`?",
-            actual="the right shard, which requires a gradient",
-            required="a shard that requires none",
+        "the shard requires a gradient": Comparison(
+            "The caller makes parameters of the shards. What is asked for is a plain tensor: what "
+            "takes it out of the graph of `tensor`?",
+            False,
         ),
-    ],
+    },
     mistakes={
         "This is the whole row, on every rank. Which part of it is rank {rank}'s?": [
             body("return tensor.detach().flatten().clone()"),

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from ddp_workbook.judging import Comparison, DistributedCheck, body, edit, in_words
 from ddp_workbook.judging.comm_comparisons import calls_only
-from ddp_workbook.judging.shards import cases, describe_tensor, filled_memory, full_tensor
+from ddp_workbook.judging.shards import CASES, filled_memory, full_tensor
 from ddp_workbook.judging.shards import shard as shard_of
 
 MINUTES = 6
@@ -49,9 +49,9 @@ def call_with_filled_memory(function: Callable, own: Tensor, shape: torch.Size) 
         return function(own, shape)
 
 
-GATHER, ROW, CUT = "dist.all_gather(shards, shard)", "torch.cat(shards)", "[: shape.numel()]"
+ROW, CUT = "torch.cat(shards)", "[: shape.numel()]"
 CHECK = DistributedCheck(
-    cases=cases,
+    cases=CASES,
     call_text=lambda call: (
         f"unshard(shard, {torch.Size(call.shape)}), with the shards "
         + " ".join(in_words(shard_of(call, rank)) for rank in range(call.ranks))
@@ -59,21 +59,19 @@ CHECK = DistributedCheck(
     ),
     make_args=lambda call, rank: (shard_of(call, rank), torch.Size(call.shape)),
     caller=call_with_filled_memory,
-    comparisons=[
-        calls_only(
+    compare={
+        "operations": calls_only(
             "all_gather",
             "all_gather_into_tensor",
             required="one all-gather, and nothing else",
             hint="Which single collective gives every rank the shards of all ranks, without "
             "adding up, and without a call for each rank?",
         ),
-        Comparison(
-            expected=lambda call: full_tensor(call).detach().contiguous(),
-            hint="Follow one element: where is it in the shard, in the row, and in what you "
-            "return?",
-            show=describe_tensor,
+        "tensor": Comparison(
+            "Follow one element: where is it in the shard, in the row, and in what you return?",
+            lambda call: full_tensor(call).detach().contiguous(),
         ),
-    ],
+    },
     mistakes={
         "The numbers are right, the dtype is not. Which line decides in which dtype they come "
         "back?": [edit(CUT, f"{CUT}.{dtype}()") for dtype in ("float", "double")],
@@ -109,10 +107,10 @@ CHECK = DistributedCheck(
         ),
     },
     max_collectives=1,
-    collectives_hint="Which of these is not needed? The shards are equally long, and every rank "
-    "knows the shape.",
     unchanged_hint="Which line changes it?",
     errors={
+        "too many collectives": "Which of these is not needed? The shards are equally long, and "
+        "every rank knows the shape.",
         "invalid for input of size": "Does what you reshape have as many elements as the shape? "
         "Look for padding that is left, and for elements that were taken for padding.",
         "different dtypes": "Which dtype do the tensors that the collective fills have, and which "

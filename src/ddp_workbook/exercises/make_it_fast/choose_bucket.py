@@ -21,7 +21,6 @@ from operator import eq
 from typing import NamedTuple
 
 from ddp_workbook.judging import Comparison, Pattern, SingleProcessCheck, edit
-from ddp_workbook.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 10
 HINTS = [
@@ -84,7 +83,6 @@ CASES = [
     Backward([(1.0, 6 * MB), (1.5, 2 * MB)], [9 * MB, 30 * MB, 8 * MB], 0.25, 8 * MB),  # equal
     Backward([(0.5, 3 * MB)], [MB], 0.125, 2 * MB),
 ]
-ARRIVAL = "max(free, ready) + latency + held / speed"
 FULL = "held >= limit or made == len(gradients)"
 BEST = "min(limits, key=lambda limit: (arrivals[limit], -limit))"
 
@@ -92,33 +90,16 @@ BEST = "min(limits, key=lambda limit: (arrivals[limit], -limit))"
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=lambda case: (list(case.gradients), list(case.limits), case.latency, case.speed),
-    call_text=lambda case: (
-        f"choose_bucket({len(case.gradients)} gradients, limits={case.limits}, "
-        f"latency={case.latency}, speed={case.speed}), where gradients is {case.gradients}"
-    ),
-    comparisons=[
-        form_comparison(("limit", "seconds")),
-        Comparison(
-            select=lambda obs: number(obs.actual["seconds"]),
-            mistakes={
-                "No bucket is there so early. When is the last gradient ready?": Pattern(
-                    lambda obs: obs.value < obs.case.gradients[-1][0]
-                ),
-            },
-            hint="Take the limit that you found, and write down for each bucket: its bytes, "
-            "when it can begin, when it arrives.",
-            actual='{value} as "seconds"',
-            required="{expected}",
-        ),
-        Comparison(
-            select=lambda obs: number(obs.actual["limit"]),
-            hint="When does the last bucket arrive with each of the limits?",
-            actual='{value} as "limit", with the right seconds',
-            required="{expected}",
-            show="{:.15g}".format,
+    compare={
+        "form": "",
+        "seconds": "Take the limit that you found, and write down for each bucket: its bytes, when "
+        "it can begin, when it arrives.",
+        "limit": Comparison(
+            "When does the last bucket arrive with each of the limits?",
+            actual="limit: {value}, with the right seconds",
             equal=eq,  # 6e6 is the limit 6000000 as well
         ),
-    ],
+    },
     mistakes={
         "Buckets are sent one at a time. Does yours wait for the one before it?": edit(
             "max(free, ready)", "ready"
@@ -152,11 +133,9 @@ CHECK = SingleProcessCheck(
             "            held += size\n            if held >= limit or made == len(gradients):\n"
             "                free = max(free, ready) + latency + held / speed\n"
             "                held = 0\n",
-            "            if held and held + size > limit:\n"
-            "                free = max(free, before) + latency + held / speed\n"
-            "                held = 0\n"
-            "            held, before = held + size, ready\n"
-            "        free = max(free, ready) + latency + held / speed\n",
+            "            if held and held + size > limit:\n                free = max(free, "
+            "before) + latency + held / speed\n                held = 0\n            held, before "
+            "= held + size, ready\n        free = max(free, ready) + latency + held / speed\n",
         ),
         "Of equally good limits, this is a smaller one. Which takes fewer calls?": edit(
             BEST, "min(limits, key=lambda limit: (arrivals[limit], limit))"
@@ -171,6 +150,9 @@ CHECK = SingleProcessCheck(
             '"seconds": arrivals[best]', '"seconds": arrivals[best] - gradients[-1][0]'
         ),
         "speed is in bytes for a second. Is it multiplied?": edit("held / speed", "held * speed"),
+        "No bucket is there so early. When is the last gradient ready?": Pattern(
+            lambda obs: obs.value < obs.case.gradients[-1][0], "seconds"
+        ),
     },
     unchanged_hint="gradients and limits are the caller's. Which line changes one of them?",
     on_pass="the best limit and its seconds in 6 backwards, on fast and slow networks",

@@ -177,54 +177,37 @@ CHECK = DistributedCheck(
     caller=train_steps,
     observe=lambda returned, *arguments: returned,
     network=NETWORK,
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual.returned,
-            expected=["future"],
-            mistakes={
-                "Does every way through your function end with a return?": Pattern(
-                    lambda obs: "NoneType" in obs.value
-                ),
-                "The hook ends before the mean is there. What does it return in its place, and "
-                "who turns the sum into a vector for DDP?": Pattern(
-                    lambda obs: "Tensor" in obs.value or "Work" in obs.value
-                ),
-                "The value of all_reduce's own future is a list with the tensor. What does your "
-                "callback return?": Pattern(lambda obs: "future of list" in obs.value),
-                "How long is the vector that your callback returns, and how long the "
-                "bucket?": Pattern(lambda obs: any("numbers" in result for result in obs.value)),
-            },
-            hint="What is the value of the future that you return?",
+    compare={
+        "returned": Comparison(
+            "What is the value of the future that you return?",
+            ["future"],
             actual="the hook returned {value} {where}",
             required="a future of a vector as long as the bucket",
-            show=" and ".join,
         ),
-        calls_only(
+        "operations": calls_only(
             "all_reduce",
             required="all_reduce, and nothing else",
             hint="All ranks send the same places. Which collective adds them up?",
         ),
-        Comparison(
-            select=lambda obs: obs.actual.gradients,
-            hint="Write down one number of one bucket over five steps: when is it sent, what "
-            "is kept of it then, and by what is it divided?",
-            actual="{part} has the gradient {value} {where}",
+        "gradients": Comparison(
+            "Write down one number of one bucket over five steps: when is it sent, what "
+            "is kept of it then, and by what is it divided?"
         ),
-        bytes_sent(
+        "bytes": bytes_sent(
             ALL_BYTES,
             "gradients",
             hint="Which numbers does your all_reduce take besides those that have their turn?",
-            required="{expected:,} bytes: a quarter of each bucket, rounded up, in float32",
+            required="{expected} bytes: a quarter of each bucket, rounded up, in float32",
         ),
-        Comparison(
+        "overlap": Comparison(
+            "Which of your lines waits until the sum is there?",
+            OVERLAPPING,
             select=describe_overlap,
-            expected=OVERLAPPING,
-            hint="Which of your lines waits until the sum is there?",
             actual="the right gradients, but each bucket waits for the one before",
             required="a hook that returns at once, while its all_reduce is under way",
             timing_dependent=True,
         ),
-    ],
+    },
     mistakes={
         "What happens to the numbers that were not sent?": edit(
             "kept = kept + gradient", "kept = gradient.clone()"
@@ -289,9 +272,20 @@ CHECK = DistributedCheck(
         ),
         "Each bucket waits for its own sum. Which call waits in your hook?": edit(
             "    return dist.all_reduce(sent, async_op=True).get_future().then(spread)",
-            "    future = dist.all_reduce(sent, async_op=True).get_future()\n"
-            "    future.wait()\n"
-            "    return future.then(spread)",
+            "    future = dist.all_reduce(sent, async_op=True).get_future()\n    "
+            "future.wait()\n    return future.then(spread)",
+        ),
+        "Does every way through your function end with a return?": Pattern(
+            lambda obs: "NoneType" in obs.value, "returned"
+        ),
+        "The hook ends before the mean is there. What does it return in its place, and "
+        "who turns the sum into a vector for DDP?": Pattern(
+            lambda obs: "Tensor" in obs.value or "Work" in obs.value, "returned"
+        ),
+        "The value of all_reduce's own future is a list with the tensor. What does your "
+        "callback return?": Pattern(lambda obs: "future of list" in obs.value, "returned"),
+        "How long is the vector that your callback returns, and how long the bucket?": Pattern(
+            lambda obs: any("numbers" in result for result in obs.value), "returned"
         ),
     },
     errors={

@@ -13,7 +13,6 @@ differences, and go on with the same weights. (With a rate of 1, that is the mea
 - Return nothing. At the end, the model has the weights of the last meeting.
 """
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -21,7 +20,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ddp_workbook.judging import Comparison, DistributedCheck, edit, in_words
+from ddp_workbook.judging import Comparison, DistributedCheck, edit
 from ddp_workbook.judging.comm_comparisons import ONLY_ALL_REDUCE, bytes_sent
 from ddp_workbook.judging.regression import make_batch, make_model
 
@@ -62,7 +61,7 @@ class Run(NamedTuple):
     batches: int
     every: int
     rate: float
-    size: int = 4  # ranks
+    ranks: int = 4
 
     @property
     def meetings(self) -> int:
@@ -80,20 +79,12 @@ def batches_of(case: Run, rank: int) -> list[tuple[Tensor, Tensor]]:
     return [(x, (1 + rank) * y) for x, y in batches]
 
 
-def call_and_copy(
-    function: Callable, model: nn.Linear, batches: list, every: int, rate: float
-) -> dict[str, Tensor]:
-    """What the model holds after the call."""
-    function(model, batches, every, rate)
-    return {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
-
-
 def expected(case: Run) -> dict[str, Tensor]:
     """The weights after the last meeting: all ranks in one process, one after the other."""
     shared = torch.nn.utils.parameters_to_vector(make_model().parameters()).detach()
     for first in range(0, case.batches, case.every):
         final_weights = []
-        for rank in range(case.size):
+        for rank in range(case.ranks):
             model = make_model()
             torch.nn.utils.vector_to_parameters(shared.clone(), model.parameters())
             for x, y in batches_of(case, rank)[first : first + case.every]:
@@ -102,33 +93,26 @@ def expected(case: Run) -> dict[str, Tensor]:
                     for parameter, gradient in zip(model.parameters(), gradients, strict=True):
                         parameter -= 0.1 * gradient
             final_weights.append(torch.nn.utils.parameters_to_vector(model.parameters()).detach())
-        shared = shared + case.rate * (sum(final_weights) / case.size - shared)
+        shared = shared + case.rate * (sum(final_weights) / case.ranks - shared)
     return {"weight": shared[:8][None], "bias": shared[8:]}
 
 
 MOVE = "before += rate * gone / dist.get_world_size()"
 MEET = "number % every == 0 or number == len(batches)"
 CHECK = DistributedCheck(
-    cases=lambda size: [case._replace(size=size) for case in CASES],
-    call_text=lambda case: (
-        f"every_h_steps(model, batches, every={case.every}, rate={case.rate}), "
-        f"{case.batches} batches a rank"
-    ),
+    cases=CASES,
+    call_text="{call}, {case.batches} batches a rank",
     make_args=lambda case, rank: (make_model(), batches_of(case, rank), case.every, case.rate),
-    caller=call_and_copy,
-    observe=lambda returned, *_: returned,
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual,
-            expected=expected,
-            hint="Take every=1 and rate=1 first. Which weights has each rank before the "
-            "meeting, which ones after it, and what is kept for the next meeting?",
+    observe=lambda _, model, *rest: {"weights": dict(model.named_parameters())},
+    compare={
+        "weights": Comparison(
+            "Take every=1 and rate=1 first. Which weights has each rank before the meeting, which "
+            "ones after it, and what is kept for the next meeting?",
+            expected,
             actual="{value} as the model's {part} on rank {rank}",
-            required="{expected}",
-            show=in_words,
         ),
-        ONLY_ALL_REDUCE,
-        bytes_sent(
+        "operations": ONLY_ALL_REDUCE,
+        "bytes": bytes_sent(
             lambda case: BYTES * case.meetings,
             "weights",
             hint="How many meetings are there, and what is sent at each, in which dtype?",
@@ -136,16 +120,15 @@ CHECK = DistributedCheck(
                 f"{obs.expected:,} bytes: {BYTES} at each of {obs.case.meetings} meetings"
             ),
         ),
-    ],
+    },
     mistakes={
         "The ranks meet after every step here. What is `every` for?": edit(MEET, "True"),
         "The gradients are averaged in each step, as DDP does it. Weights travel here, and only "
         "now and then.": edit(
             "        optimizer.step()\n",
-            "        for one in model.parameters():\n"
-            "            dist.all_reduce(one.grad)\n"
-            "            one.grad /= dist.get_world_size()\n"
-            "        optimizer.step()\n",
+            "        for one in model.parameters():\n            "
+            "dist.all_reduce(one.grad)\n            one.grad /= dist.get_world_size()\n        "
+            "optimizer.step()\n",
         ),
         "The steps after the last multiple of `every` are not shared. Which meeting is missing?": (
             edit(MEET, "number % every == 0")

@@ -11,10 +11,8 @@ operations a second.
 Return the share as a float, such as 0.4.
 """
 
-from typing import NamedTuple
-
 from ddp_workbook.judging import Comparison, Pattern, SingleProcessCheck, body, edit, in_words
-from ddp_workbook.judging.numbers_by_key import number
+from ddp_workbook.judging.forms import number
 
 MINUTES = 5
 HINTS = [
@@ -40,46 +38,21 @@ def mfu(
     ### END SOLUTION
 
 
-class Run(NamedTuple):
-    """One call."""
-
-    parameters: float
-    layers: int
-    width: int
-    length: int
-    tokens_per_second: float
-    gpus: int
-    peak: float
-
-
-CASES = [
-    Run(6.7e9, 32, 4096, 2048, 85_144, 8, 989e12),
-    Run(7.5e9, 32, 4096, 8192, 46_096, 8, 989e12),
-    Run(1.3e9, 24, 2048, 2048, 2_841_728, 64, 989e12),
-    Run(124e6, 12, 768, 1024, 150_000, 1, 312e12),
+CASES = [  # all arguments, in order
+    (6.7e9, 32, 4096, 2048, 85_144, 8, 989e12),
+    (7.5e9, 32, 4096, 8192, 46_096, 8, 989e12),
+    (1.3e9, 24, 2048, 2048, 2_841_728, 64, 989e12),
+    (124e6, 12, 768, 1024, 150_000, 1, 312e12),
 ]
 OPERATIONS = "6 * parameters + 12 * layers * width * length"
 TOTAL_PEAK = "(gpus * peak)"
 CHECK = SingleProcessCheck(
     cases=CASES,
-    call_text=lambda case: (
-        f"mfu({', '.join(f'{name}={value:g}' for name, value in case._asdict().items())})"
+    compare=Comparison(
+        "Write down the operations a token, those a second, and the peak of all GPUs.",
+        select=lambda obs: number(obs.actual),
+        actual=lambda obs: in_words(obs.actual),
     ),
-    comparisons=[
-        Comparison(
-            select=lambda obs: number(obs.actual),
-            mistakes={
-                "This is no number. Which of your lines returns it?": Pattern(
-                    lambda obs: obs.actual is not None and obs.value is None
-                ),
-                "Is it rounded? Keep the digits.": Pattern(
-                    lambda obs: any(obs.value == round(obs.expected, n) for n in range(6))
-                ),
-            },
-            actual=lambda obs: in_words(obs.actual),
-            hint="Write down the operations a token, those a second, and the peak of all GPUs.",
-        ),
-    ],
     mistakes={
         "Attention's operations are missing. How many does it add for each layer?": edit(
             OPERATIONS, "6 * parameters"
@@ -122,6 +95,12 @@ CHECK = SingleProcessCheck(
             per_token = 6 * parameters + 12 * layers * width * length
             return gpus * peak / (per_token * tokens_per_second)
         """),
+        "This is no number. Which of your lines returns it?": Pattern(
+            lambda obs: obs.actual is not None and obs.value is None
+        ),
+        "Is it rounded? Keep the digits.": Pattern(
+            lambda obs: any(obs.value == round(obs.expected, n) for n in range(6))
+        ),
     },
     on_pass="the share of four training runs, on 1 to 64 GPUs",
 )

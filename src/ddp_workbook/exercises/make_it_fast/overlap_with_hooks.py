@@ -204,30 +204,29 @@ CHECK = DistributedCheck(
     caller=train_steps,
     observe=lambda returned, model: returned,
     network=NETWORK,
-    comparisons=[
-        ONLY_ALL_REDUCE,
-        Comparison(
-            select=gradients,
-            expected=lambda size: {
+    compare={
+        "operations": ONLY_ALL_REDUCE,
+        "gradients": Comparison(
+            "Whose gradients are in this one, how often, and by what is it divided? May "
+            "your lines use it before the wait, and what do they keep from the step before?",
+            lambda size: {
                 f"layers.{layer} in step {step + 1}": expected_extremes(layer, step, size)
                 for step in range(STEPS)
                 for layer in range(LAYERS + 1)
             },
-            hint="Whose gradients are in this one, how often, and by what is it divided? May "
-            "your lines use it before the wait, and what do they keep from the step before?",
+            select=gradients,
             actual="the numbers of {part} lie between {value} {where}",
-            required="{expected} {there}",
         ),
-        bytes_sent(
+        "bytes": bytes_sent(
             ALL_BYTES,
             "means",
             hint="Is a gradient sent twice, in another dtype, or are zeros sent beside it?",
-            required="{expected:,} bytes: each gradient once a step",
+            required="{expected} bytes: each gradient once a step",
         ),
-        Comparison(
+        "hidden": Comparison(
+            "Which gradients are sent late? Each could travel as soon as it is there.",
+            HIDDEN,
             select=bottleneck,
-            expected=HIDDEN,
-            hint="Which gradients are sent late? Each could travel as soon as it is there.",
             actual=lambda obs: (
                 "the right means, but backward waits for the network"
                 if obs.value == "backward"
@@ -236,7 +235,7 @@ CHECK = DistributedCheck(
             required=f"at least {MIN_HIDDEN:.0%} hidden behind a backward that does not wait",
             timing_dependent=True,
         ),
-    ],
+    },
     mistakes={
         "Backward stands still until each sum is there. Which call waits in your hook?": [
             edit(
@@ -249,9 +248,8 @@ CHECK = DistributedCheck(
             "        started.append(dist.all_reduce(parameter.grad, async_op=True))",
             "        started.append(parameter)",
             "            started.pop().wait()",
-            "            one = started.pop()\n"
-            "            one.grad /= dist.get_world_size()\n"
-            "            dist.all_reduce(one.grad)",
+            "            one = started.pop()\n            one.grad /= "
+            "dist.get_world_size()\n            dist.all_reduce(one.grad)",
         ),
         "This is the sum over the ranks. By what is it divided, and when?": edit(
             "        parameter.grad /= dist.get_world_size()\n", ""

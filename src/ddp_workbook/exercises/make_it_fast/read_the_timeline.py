@@ -25,17 +25,16 @@ late ranks at once, it counts for each of them.)
 """
 
 import random
+import re
+from collections import defaultdict
 from typing import Any, NamedTuple
 
 from ddp_workbook.judging import (
     Comparison,
-    Observation,
     Pattern,
     SingleProcessCheck,
     edit,
-    in_words,
 )
-from ddp_workbook.judging.equality import is_index
 
 MINUTES = 15
 HINTS = [
@@ -88,204 +87,97 @@ def read_the_timeline(
     ### END SOLUTION
 
 
-Spans = tuple[tuple[str, int, int], ...]
-
-
 class Run(NamedTuple):
-    """One call: the spans of each rank, and what is right."""
+    """One call: what happens in the step, and its spans: (rank, kind, start, end)."""
 
     what: str
-    spans: tuple[Spans, ...]
-    right: tuple[int | None, str] | None
+    spans: list[tuple[int, str, int, int]]
 
 
-def computes(*pairs: tuple[int, int]) -> Spans:
-    """Spans in which a rank computes."""
-    return tuple(("compute", *pair) for pair in pairs)
+# What happens in each run, then the spans of each rank
+RUNS = """
+two ranks, and a loader that takes longer on one of them
+    loading 0-2, compute 2-40 62-65, call 30-95
+    loading 0-50, compute 50-88, call 78-95
+four ranks, of which one computes longer
+    compute 0-30 101-105, call 29-100
+    compute 0-32, call 31-100
+    compute 0-92, call 91-100, loading 92-94
+    compute 0-34, call 33-100
+two ranks, and a single bucket at the end
+    compute 0-40 110-114, call 36-110
+    compute 0-44 110-114, call 44-110
+three ranks, with calls that are under way while they compute
+    compute 0-100, call 20-60 40-90 70-105
+    compute 0-100, call 21-60 41-90 71-105
+    compute 0-100, call 22-60 42-90 72-105
+two ranks, with several calls under way at once
+    compute 0-20 90-92, call 20-62 21-73 22-84 23-90
+    compute 0-42 90-92, call 39-62 41-73 43-84 44-90
+two ranks, and operators that call operators
+    compute 0-40 101-104, call 38-100
+    compute 0-46 1-44 2-43, loading 46-88, call 89-100
+three ranks, and a loader in the background
+    compute 0-40, loading 0-10, call 39-100
+    compute 0-90, loading 5-85, call 89-100
+    compute 0-44, loading 0-8, call 42-100
+three ranks, all of which are late, one of them more often
+    compute 0-20 120-126, call 21-32 33-45 46-58 59-120 126-130
+    compute 0-28 120-123, call 29-32 42-45 55-58 60-120 123-130
+    compute 0-19 120-122, loading 61-108, call 20-32 34-45 47-58 110-120 122-130
+three ranks: one is late while the others still compute, another later
+    compute 0-60 101-104, call 5-64 63-100
+    compute 0-58, loading 101-109, call 55-64 62-100
+    compute 0-62, loading 65-93, call 6-64 94-100
+four ranks: one computes longest, but after the call
+    loading 0-44, compute 44-60, call 59-70
+    compute 0-14 70-120, call 15-70
+    compute 0-17, call 16-70
+    compute 0-13, call 12-70
+two ranks that idle little
+    compute 0-90, call 10-96
+    compute 0-94, call 92-96
+two ranks: the late one loads a lot, as the other does, and computes more
+    loading 0-60, compute 60-70, call 70-112
+    loading 0-62, compute 62-104, call 104-112
+three ranks, and one that loads again between two calls
+    compute 0-30, call 30-40 41-90
+    compute 0-28, call 31-40 42-90
+    compute 0-29, loading 44-64, call 29-40 43-90
+two ranks that load the next batch while a call is under way
+    compute 0-40 104-110, call 40-104, loading 42-101
+    compute 0-41 104-110, call 41-104, loading 44-104
+two ranks: one waits in three calls at once
+    compute 0-20, call 20-68 21-75 22-84
+    compute 0-66, call 64-68 65-75 66-84
+three ranks: two wait in two calls at once, and later two in one call for longer
+    compute 0-10, call 10-66 12-67 70-142
+    compute 0-62, call 62-66 64-67 71-142
+    compute 0-11 67-140, call 11-66 13-67 140-142
+two ranks: one call is complete, and another is waited for meanwhile
+    compute 0-10, call 10-100 13-100
+    compute 0-90, call 11-100 90-100
+two ranks, idle for just 10 % of the step
+    compute 0-80, call 80-100
+    compute 0-96 97-100, loading 96-97, call 96-100
+two ranks, and half of the idle time is waiting
+    compute 0-70, call 70-100
+    compute 0-90, call 90-100
+three ranks, with one call after the other
+    compute 0-20 35-38 53-56 71-74, call 20-35 38-53 56-71 74-89
+    compute 0-21 35-38 53-56 71-74, call 21-35 39-53 57-71 75-89
+    compute 0-22 35-38 53-56 71-74, call 22-35 40-53 58-71 76-89
+"""
 
 
-def loads(*pairs: tuple[int, int]) -> Spans:
-    """Spans in which it loads."""
-    return tuple(("loading", *pair) for pair in pairs)
-
-
-def calls(*pairs: tuple[int, int]) -> Spans:
-    """Its calls."""
-    return tuple(("call", *pair) for pair in pairs)
-
-
-CASES = [
-    Run(
-        "two ranks, and a loader that takes longer on one of them",
-        (
-            loads((0, 2)) + computes((2, 40), (62, 65)) + calls((30, 95)),
-            loads((0, 50)) + computes((50, 88)) + calls((78, 95)),
-        ),
-        (1, "loading"),
-    ),
-    Run(
-        "four ranks, of which one computes longer",
-        (
-            computes((0, 30), (101, 105)) + calls((29, 100)),
-            computes((0, 32)) + calls((31, 100)),
-            computes((0, 92)) + calls((91, 100)) + loads((92, 94)),
-            computes((0, 34)) + calls((33, 100)),
-        ),
-        (2, "compute"),
-    ),
-    Run(
-        "two ranks, and a single bucket at the end",
-        (
-            computes((0, 40), (110, 114)) + calls((36, 110)),
-            computes((0, 44), (110, 114)) + calls((44, 110)),
-        ),
-        (None, "network"),
-    ),
-    Run(
-        "three ranks, with calls that are under way while they compute",
-        tuple(
-            computes((0, 100)) + calls((20 + n, 60), (40 + n, 90), (70 + n, 105)) for n in range(3)
-        ),
-        None,
-    ),
-    Run(
-        "two ranks, with several calls under way at once",
-        (
-            computes((0, 20), (90, 92)) + calls((20, 62), (21, 73), (22, 84), (23, 90)),
-            computes((0, 42), (90, 92)) + calls((39, 62), (41, 73), (43, 84), (44, 90)),
-        ),
-        (None, "network"),
-    ),
-    Run(
-        "two ranks, and operators that call operators",
-        (
-            computes((0, 40), (101, 104)) + calls((38, 100)),
-            computes((0, 46), (1, 44), (2, 43)) + loads((46, 88)) + calls((89, 100)),
-        ),
-        (1, "loading"),
-    ),
-    Run(
-        "three ranks, and a loader in the background",
-        (
-            computes((0, 40)) + loads((0, 10)) + calls((39, 100)),
-            computes((0, 90)) + loads((5, 85)) + calls((89, 100)),
-            computes((0, 44)) + loads((0, 8)) + calls((42, 100)),
-        ),
-        (1, "compute"),
-    ),
-    Run(
-        "three ranks, all of which are late, one of them more often",
-        (
-            computes((0, 20), (120, 126))
-            + calls((21, 32), (33, 45), (46, 58), (59, 120), (126, 130)),
-            computes((0, 28), (120, 123))
-            + calls((29, 32), (42, 45), (55, 58), (60, 120), (123, 130)),
-            computes((0, 19), (120, 122))
-            + loads((61, 108))
-            + calls((20, 32), (34, 45), (47, 58), (110, 120), (122, 130)),
-        ),
-        (2, "loading"),
-    ),
-    Run(
-        "three ranks: one is late while the others still compute, another later",
-        (
-            computes((0, 60), (101, 104)) + calls((5, 64), (63, 100)),
-            computes((0, 58)) + loads((101, 109)) + calls((55, 64), (62, 100)),
-            computes((0, 62)) + loads((65, 93)) + calls((6, 64), (94, 100)),
-        ),
-        (2, "loading"),
-    ),
-    Run(
-        "four ranks: one computes longest, but after the call",
-        (
-            loads((0, 44)) + computes((44, 60)) + calls((59, 70)),
-            computes((0, 14), (70, 120)) + calls((15, 70)),
-            computes((0, 17)) + calls((16, 70)),
-            computes((0, 13)) + calls((12, 70)),
-        ),
-        (0, "loading"),
-    ),
-    Run(
-        "two ranks that idle little",
-        (
-            computes((0, 90)) + calls((10, 96)),
-            computes((0, 94)) + calls((92, 96)),
-        ),
-        None,
-    ),
-    Run(
-        "two ranks: the late one loads a lot, as the other does, and computes more",
-        (
-            loads((0, 60)) + computes((60, 70)) + calls((70, 112)),
-            loads((0, 62)) + computes((62, 104)) + calls((104, 112)),
-        ),
-        (1, "compute"),
-    ),
-    Run(
-        "three ranks, and one that loads again between two calls",
-        (
-            computes((0, 30)) + calls((30, 40), (41, 90)),
-            computes((0, 28)) + calls((31, 40), (42, 90)),
-            computes((0, 29)) + loads((44, 64)) + calls((29, 40), (43, 90)),
-        ),
-        (None, "network"),
-    ),
-    Run(
-        "two ranks that load the next batch while a call is under way",
-        (
-            computes((0, 40), (104, 110)) + calls((40, 104)) + loads((42, 101)),
-            computes((0, 41), (104, 110)) + calls((41, 104)) + loads((44, 104)),
-        ),
-        None,
-    ),
-    Run(
-        "two ranks: one waits in three calls at once",
-        (
-            computes((0, 20)) + calls((20, 68), (21, 75), (22, 84)),
-            computes((0, 66)) + calls((64, 68), (65, 75), (66, 84)),
-        ),
-        (1, "compute"),
-    ),
-    Run(
-        "three ranks: two wait in two calls at once, and later two in one call for longer",
-        (
-            computes((0, 10)) + calls((10, 66), (12, 67), (70, 142)),
-            computes((0, 62)) + calls((62, 66), (64, 67), (71, 142)),
-            computes((0, 11), (67, 140)) + calls((11, 66), (13, 67), (140, 142)),
-        ),
-        (2, "compute"),
-    ),
-    Run(
-        "two ranks: one call is complete, and another is waited for meanwhile",
-        (
-            computes((0, 10)) + calls((10, 100), (13, 100)),
-            computes((0, 90)) + calls((11, 100), (90, 100)),
-        ),
-        (1, "compute"),
-    ),
-    Run(
-        "two ranks, idle for just 10 % of the step",
-        (
-            computes((0, 80)) + calls((80, 100)),
-            computes((0, 96), (97, 100)) + loads((96, 97)) + calls((96, 100)),
-        ),
-        (1, "compute"),
-    ),
-    Run(
-        "two ranks, and half of the idle time is waiting",
-        (computes((0, 70)) + calls((70, 100)), computes((0, 90)) + calls((90, 100))),
-        (None, "network"),
-    ),
-    Run(
-        "three ranks, with one call after the other",
-        tuple(
-            computes((0, 20 + n), (35, 38), (53, 56), (71, 74))
-            + calls((20 + n, 35), (38 + n, 53), (56 + n, 71), (74 + n, 89))
-            for n in range(3)
-        ),
-        (None, "network"),
-    ),
-]
+def spans_of(ranks: list[str]) -> list[tuple[int, str, int, int]]:
+    """The spans in a line for each rank."""
+    return [
+        (rank, kind, int(start), int(end))
+        for rank, line in enumerate(ranks)
+        for kind, spans in re.findall(r"(\w+)((?: \d+-\d+)+)", line)
+        for start, end in re.findall(r"(\d+)-(\d+)", spans)
+    ]
 
 
 def make_args(case: Run) -> tuple[list[tuple[int, str, int, int]]]:
@@ -293,103 +185,57 @@ def make_args(case: Run) -> tuple[list[tuple[int, str, int, int]]]:
     generator = random.Random(case.what)
     clock_start = generator.randrange(1000)
     events = [
-        (rank, kind, clock_start + start, clock_start + end)
-        for rank, spans in enumerate(case.spans)
-        for kind, start, end in spans
+        (r, kind, clock_start + start, clock_start + end) for r, kind, start, end in case.spans
     ]
     generator.shuffle(events)
     return (events,)
 
 
-def form_error(returned: Any) -> str:
-    """Whether it can be read as a rank and a cause; "" if it can."""
-    if returned is None:
-        return ""
-    if not (isinstance(returned, tuple | list) and len(returned) == 2):
-        return in_words(returned)
-    rank, cause = returned
-    is_known = (cause == "network") if rank is None else (is_index(rank) and cause in CAUSES)
-    return "" if is_known else in_words(returned)
-
-
-CAUSES = ("compute", "loading")
-
-
-def is_pair(obs: Observation) -> bool:
-    """Whether a rank and a word came back."""
-    pair = obs.actual
-    return isinstance(pair, tuple | list) and len(pair) == 2 and isinstance(pair[1], str)
-
-
-def kind(returned: Any) -> str:
+def found(returned: Any) -> str:
     """Whether somebody is late, or what else it is."""
     if returned is None:
         return "nothing"
     return "the network" if returned[0] is None else "a late rank"
 
 
-FORM = Comparison(
-    select=lambda obs: form_error(obs.actual),
-    expected="",
-    mistakes={
-        "The network is no rank's fault. Which rank goes with it?": Pattern(
-            lambda obs: is_pair(obs) and obs.actual[1] == "network"
-        ),
-        "A rank that is late has one of two causes. Is yours one of these words?": Pattern(is_pair),
-    },
-    hint="Which of your lines makes the pair of a rank and a word?",
-    actual="{value}",
-    required='a pair such as (2, "loading"), (None, "network"), or None',
-)
-WHAT = Comparison(
-    select=lambda obs: kind(obs.actual),
-    expected=lambda case: kind(case.right),
-    hint="Write down each rank's idle time, and the part of it that is waiting. Which of the "
-    "two limits decides here?",
-    actual="{value}",
-    required="{expected}",
-    show=str,
-)
-WHO = Comparison(
-    select=lambda obs: obs.actual and obs.actual[0],
-    expected=lambda case: case.right and case.right[0],
-    mistakes={
-        "Nobody waits for this rank. Who enters a call last, and how long are the others idle "
-        "until then?": Pattern(
-            lambda obs: (
-                obs.value is not None
-                and all(max(starts) != starts[obs.value] for starts in entries(obs.case) if starts)
-            )
-        )
-    },
-    hint="For each call, who enters it last? Add up, for each such rank, how long the others "
-    "are idle until then.",
-    actual="rank {value}",
-    required="rank {expected}",
-)
-CAUSE = Comparison(
-    select=lambda obs: obs.actual and obs.actual[1],
-    expected=lambda case: case.right and case.right[1],
-    hint="How long does the late rank compute and load, and how long do the others?",
-    actual='"{value}"',
-    required='"{expected}"',
-    show=str,
-)
-
-
-def entries(case: Run) -> list[tuple[int, ...]]:
-    """When each rank enters each call."""
-    of_ranks = [sorted(s for kind, s, _ in spans if kind == "call") for spans in case.spans]
-    return list(zip(*of_ranks, strict=True))
+def is_last(rank: int, case: Run) -> bool:
+    """Whether this rank is the last in any call."""
+    starts: dict[int, list[int]] = defaultdict(list)
+    for own, kind, start, _ in sorted(case.spans):
+        if kind == "call":
+            starts[own].append(start)
+    return any(max(of_call) == of_call[rank] for of_call in zip(*starts.values(), strict=True))
 
 
 LATE = "late = max(ranks, key=lambda rank: len(waits[rank]))"
-PAIRS = "{(rank, ms) for ms in set(range(start, max(starts))) - busy[rank]}"
 CHECK = SingleProcessCheck(
-    cases=CASES,
+    cases=[
+        Run(what, spans_of(ranks.splitlines()))
+        for what, ranks in re.findall(r"^(\S.*)\n((?: .*\n)+)", RUNS, re.M)
+    ],
     make_args=make_args,
-    call_text=lambda case: f"read_the_timeline(events of {case.what})",
-    comparisons=[FORM, WHAT, WHO, CAUSE],
+    call_text="read_the_timeline(events of {case.what})",
+    compare={
+        "form": Comparison(
+            "Which of your lines makes the pair of a rank and a word?",
+            required='a pair such as (2, "loading"), (None, "network"), or None',
+        ),
+        "answer": Comparison(
+            "Write down each rank's idle time, and the part of it that is waiting. Which of the "
+            "two limits decides here?",
+            select=lambda obs: found(obs.actual),
+            actual="{value}",
+        ),
+        "rank": Comparison(
+            "For each call, who enters it last? Add up, for each such rank, how long the others "
+            "are idle until then.",
+            select=lambda obs: obs.actual and obs.actual[0],
+        ),
+        "cause": Comparison(
+            "How long does the late rank compute and load, and how long do the others?",
+            select=lambda obs: obs.actual and obs.actual[1],
+        ),
+    },
     mistakes={
         "This rank waits longest, so it came first. Whom does it wait for?": [
             edit("waits[late] |= {", "waits[rank] |= {"),
@@ -455,6 +301,16 @@ CHECK = SingleProcessCheck(
         "it is not waiting?": edit("idle - waiting >= waiting", "idle >= waiting"),
         "The network is never the answer here. How much of the idle time is not waiting?": edit(
             "idle - waiting >= waiting", "waiting == 0"
+        ),
+        "The network is no rank's fault. Which rank goes with it?": Pattern(
+            lambda obs: obs.actual[0] is not None and obs.actual[1] == "network", "answer"
+        ),
+        "A rank that is late has one of two causes. Is yours one of these words?": Pattern(
+            lambda obs: obs.value not in ("compute", "loading"), "cause"
+        ),
+        "Nobody waits for this rank. Who enters a call last, and how long are the others idle "
+        "until then?": Pattern(
+            lambda obs: obs.value is not None and not is_last(obs.value, obs.case), "rank"
         ),
         "A step that idles for less than a tenth has nothing to find. Is that asked first?": edit(
             "idle < 0.1", "idle < 0.0"

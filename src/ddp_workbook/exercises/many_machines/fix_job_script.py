@@ -25,9 +25,10 @@ The two schedulers differ. (`$PBS_O_WORKDIR` is the folder where qsub was typed.
 """
 
 import re
+from operator import eq
 from typing import Any
 
-from ddp_workbook.judging import CheckFailed, Comparison, Observation, SingleProcessCheck, in_words
+from ddp_workbook.judging import CheckFailed, Comparison, SingleProcessCheck, in_words
 from ddp_workbook.judging.job_facts import facts
 from ddp_workbook.judging.job_scripts import BASH, PROGRAM
 
@@ -189,17 +190,17 @@ def observe(returned: Any, scheduler: str) -> dict[str, Any]:
         str,
     ]
     is_pair = is_pair and not ("#PBS" in returned[0] and "#SBATCH" in returned[1])
-    wrong = wrong_facts(scheduler, returned[scheduler == "pbs"]) if is_pair else {}
-    return {"is_pair": is_pair, "text": in_words(returned), "wrong": wrong}
+    known = facts_of(scheduler, returned[scheduler == "pbs"]) if is_pair else {}
+    return {"is_pair": is_pair, "text": in_words(returned), "facts": known}
 
 
-def wrong_facts(scheduler: str, text: str) -> dict[str, Any]:
-    """The facts that are not as required, in the order of the table, as each was first seen."""
-    wrong: dict[str, Any] = {}
+def facts_of(scheduler: str, text: str) -> dict[str, Any]:
+    """The facts as required, or as they were first seen to be otherwise."""
+    known = dict(REQUIRED)
     for fact, value in facts(scheduler, without_margin(text)):
-        if value != REQUIRED[fact]:
-            wrong.setdefault(fact, value)
-    return {fact: wrong[fact] for fact in REQUIRED if fact in wrong}
+        if known[fact] == REQUIRED[fact]:
+            known[fact] = value
+    return known
 
 
 def without_margin(text: str) -> str:
@@ -209,24 +210,6 @@ def without_margin(text: str) -> str:
     return re.sub(rf"^ {{0,{margin}}}", "", text, flags=re.M).rstrip() + "\n"
 
 
-def first_fact(values: dict[str, Any]) -> str:
-    """The first fact with its value."""
-    fact, value = next(iter(values.items()))
-    text = ", ".join(value) if isinstance(value, list) else f"{value}"
-    return f"{fact}: {text or 'none'}"
-
-
-def first_and_others(obs: Observation) -> str:
-    """The first fact in full, and the names of the others."""
-    others = ", ".join([*obs.value][1:])
-    return first_fact(obs.value) + (f"\nalso wrong: {others}" if others else "")
-
-
-def hint_for_first(obs: Observation) -> str:
-    """Where to look for the first fact."""
-    return next(look for look, facts in FACTS_BY_HINT.items() if next(iter(obs.value)) in facts)
-
-
 CHECK = SingleProcessCheck(
     cases=["slurm", "pbs"],
     caller=lambda function, scheduler: function(),  # it is not told which script will be read
@@ -234,23 +217,22 @@ CHECK = SingleProcessCheck(
         "sbatch, with the first script" if case == "slurm" else "qsub, with the second"
     ),
     observe=observe,
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual["is_pair"],
-            expected=True,
-            hint="The given function returned both scripts as strings, the one for Slurm "
+    compare={
+        "is_pair": Comparison(
+            "The given function returned both scripts as strings, the one for Slurm "
             "first. Does its last line still do that?",
+            True,
             actual=lambda obs: obs.actual["text"],
             required="two texts: the script for Slurm, the script for PBS",
         ),
-        Comparison(
-            select=lambda obs: obs.actual["wrong"],
-            expected={},
-            hint=hint_for_first,
-            actual=first_and_others,
-            required=lambda obs: first_fact({fact: REQUIRED[fact] for fact in obs.value}),
+        "facts": Comparison(
+            {fact: hint for hint, facts in FACTS_BY_HINT.items() for fact in facts},
+            REQUIRED,
+            actual="{part}: {value}{also_wrong}",
+            required="{part}: {expected}",
+            equal=eq,
         ),
-    ],
+    },
     errors={"does not end": "Which loop or which waiting command of both scripts never ends?"},
     on_pass="both start 2 torchruns with 4 ranks each on 2 nodes with 4 GPUs, in each of 2 jobs; "
     "the one for Slurm fails if one of its nodes fails",

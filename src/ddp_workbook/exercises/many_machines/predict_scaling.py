@@ -23,8 +23,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ddp_workbook.judging import Comparison, Edit, Observation, Pattern, SingleProcessCheck, edit
-from ddp_workbook.judging.check import SOLUTION
-from ddp_workbook.judging.numbers_by_key import form_comparison, number
 
 MINUTES = 20
 HINTS = [
@@ -61,7 +59,6 @@ def predict_scaling(
     ### END SOLUTION
 
 
-KEYS = ("alpha", "beta", "weak", "strong")
 TOLERANCE = 1e-4  # relative tolerance: there are several ways to fit
 
 
@@ -120,21 +117,6 @@ def has_lost_digits(obs: Observation) -> bool:
     return has_two_digits or is_close or abs(obs.value) < 1e-6 * obs.expected
 
 
-def look(key: str, unit: str, hint: str) -> Comparison:
-    """One of the four numbers; alpha and beta are known, the efficiencies follow from them."""
-    return Comparison(
-        select=lambda obs: number(obs.actual[key]),
-        expected=SOLUTION if key not in Timings._fields else lambda case: getattr(case, key),
-        mistakes={
-            "Is something rounded on the way, or computed in float32?": Pattern(has_lost_digits),
-        },
-        hint=hint,
-        actual=lambda obs: f'{obs.value:.6g}{unit} as "{key}"',
-        required=lambda obs: f"{obs.expected:.6g}{unit}",
-        equal=near,
-    )
-
-
 MESSAGES, DATA = "np.stack([2 * (n - 1), ", "2 * (n - 1) / n * size"
 BUCKET_TIME, BUCKET_LOOP = "messages * (alpha + beta * bucket / ranks)", "for bucket in buckets"
 EXPOSED = "max(0.0, communication - hidden * compute)"
@@ -163,23 +145,27 @@ def only_strong(line: str) -> Edit:
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=make_args,
-    comparisons=[
-        form_comparison(KEYS),
-        look("alpha", " s", "By what are alpha and beta multiplied in each timing?"),
-        look("beta", " s a byte", "alpha is right. What is beta the price of?"),
-        look(
-            "weak",
-            "",
+    compare={
+        "form": "",
+        "alpha": Comparison(
+            "By what are alpha and beta multiplied in each timing?",
+            required="{expected} s",
+            equal=near,
+        ),
+        "beta": Comparison(
+            "alpha is right. What is beta the price of?", required="{expected} s a byte", equal=near
+        ),
+        "weak": Comparison(
             "Add up the seconds of a step on N ranks: compute, and what is not hidden. Then "
             "divide.",
+            equal=near,
         ),
-        look(
-            "strong",
-            "",
+        "strong": Comparison(
             "How many seconds does each of N ranks compute, and how many of them hide "
             "communication?",
+            equal=near,
         ),
-    ],
+    },
     mistakes={
         "A ring sends 2 (N - 1) messages, one after the other. How many does the column of alpha "
         "count?": [
@@ -280,6 +266,7 @@ CHECK = SingleProcessCheck(
             edit_value("strong", "weak"),
             edit_value("strong", "weak / ranks"),
         ],
+        "Is something rounded on the way, or computed in float32?": Pattern(has_lost_digits),
     },
     unchanged_hint="Which line changes the caller's lists?",
     errors={

@@ -22,7 +22,7 @@ import socket
 import time
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
@@ -190,112 +190,70 @@ def name_of_job(obs: Observation) -> str:
     return job if right or line.standalone else line.run_id
 
 
-def look(label: str, required: str | Callable[..., str] = "", **fields: Any) -> Comparison:
-    """A look at a part of the line, with `label` before what it says."""
-    return Comparison(
+def with_line(label: str, part: Comparison) -> Comparison:
+    """A part of the line, whose words begin with the line itself."""
+    return replace(
+        part,
         actual=lambda obs: f"{terminal_line(obs)}\n{label}: {obs.value}",
-        required=required or f"{label}: {{expected}}",
-        show=str,
-        **fields,
+        required=part.required or (lambda obs: f"{label}: {obs.expected}"),
     )
 
 
-LOOKS = [
-    Comparison(
-        select=lambda obs: obs.actual.form,
-        expected=ParsedLine.form,
-        hint="Which of your lines makes the list of words?",
-        actual=terminal_line,
-        required=lambda obs: f"a torchrun command for ranks that run {obs.case.program}",
+PARTS = {
+    "the ranks run": Comparison(
+        "torchrun takes whatever follows its last option for the program and its arguments.",
+        lambda case: case.program,
+        lambda obs: [*obs.actual.line.program],
     ),
-    look(
-        "the ranks run",
-        select=lambda obs: [*obs.actual.line.program],
-        expected=lambda case: case.program,
-        mistakes={
-            "One word of the list is one word of the line: an option and its value are two, or one "
-            "with a = between them.": Pattern(
-                lambda obs: any(word.startswith("-") and " " in word for word in obs.value)
-            ),
-            "Everything after the program is passed to the program. Where must torchrun's own "
-            "options stand?": Pattern(
-                lambda obs: any(
-                    word.startswith(("--n", "--rdzv")) and word not in obs.expected
-                    for word in obs.value
-                )
-            ),
-        },
-        hint="torchrun takes whatever follows its last option for the program and its arguments.",
+    "nodes of the job": Comparison(
+        "How many nodes does the job have, and which option counts them?",
+        lambda case: str(len(case.hosts)),
+        lambda obs: "1 (--standalone)" if is_standalone(obs) else obs.actual.line.nnodes,
     ),
-    look(
-        "nodes of the job",
-        select=lambda obs: "1 (--standalone)" if is_standalone(obs) else obs.actual.line.nnodes,
-        expected=lambda case: str(len(case.hosts)),
-        mistakes={
-            "--standalone makes a whole job of one node, which meets no other. What do several "
-            "nodes need?": Pattern(is_standalone),
-            "With a range, torchrun starts with fewer nodes if others are late. How many must "
-            "there be?": Pattern(lambda obs: ":" in obs.value),
-        },
-        hint="How many nodes does the job have, and which option counts them?",
+    "ranks on this node": Comparison(
+        "How many GPUs does this node have, according to `hosts`?",
+        lambda case, rank: str([*case.hosts.values()][rank]),
+        ranks,
     ),
-    look(
-        "ranks on this node",
-        select=ranks,
-        expected=lambda case, rank: str([*case.hosts.values()][rank]),
-        hint="How many GPUs does this node have, according to `hosts`?",
+    "rendezvous": Comparison(
+        "Which kind of rendezvous does the task ask for?",
+        "c10d",
+        lambda obs: obs.actual.line.backend,
     ),
-    look(
-        "rendezvous",
-        select=lambda obs: obs.actual.line.backend,
-        expected="c10d",
-        hint="Which kind of rendezvous does the task ask for?",
-    ),
-    look(
-        "endpoint",
-        select=endpoint,
-        expected=lambda case: f"{next(iter(case.hosts))}:{case.port}",
-        mistakes={
-            "On every node, this name means that node itself. Which name means the same node "
-            "everywhere?": Pattern(lambda obs: obs.actual.line.host in LOCAL_NAMES),
-            "The lines of this job name different endpoints. What must be the same everywhere?": (
-                Pattern(hosts_differ)
-            ),
-            "The node is right. At which port do they meet?": Pattern(
-                lambda obs: obs.actual.line.host in obs.case.hosts
-            ),
-        },
-        hint="Is this the name of one of the job's nodes, followed by a colon and the port?",
+    "endpoint": Comparison(
+        "Is this the name of one of the job's nodes, followed by a colon and the port?",
+        lambda case: f"{next(iter(case.hosts))}:{case.port}",
+        endpoint,
         required=lambda obs: (
             f"one of {[*obs.case.hosts]} and the port {obs.case.port}, the "
             f"same in all {len(obs.case.hosts)} lines"
         ),
     ),
-    look(
-        "name of the job",
-        select=name_of_job,
-        expected=lambda case: case.job,
-        mistakes={
-            "The nodes give the job different names, so these are different jobs. What do all of "
-            "them know?": Pattern(hosts_differ),
-        },
-        hint="Another job may have this name as well. What belongs to this job only?",
+    "name of the job": Comparison(
+        "Another job may have this name as well. What belongs to this job only?",
+        lambda case: case.job,
+        name_of_job,
         required=lambda obs: (
             f"a name with the job's number, {obs.case.job}, in it, the same in all lines"
         ),
     ),
-]
-
-
+}
 CHECK = SingleProcessCheck(
     cases=CASES,
     times=lambda case: len(case.hosts),
     make_args=make_args,
-    call_text=lambda case: ", ".join(f"{name}={value!r}" for name, value in case._asdict().items()),
     caller=call_on_host,
     observe=parse,
-    comparisons=LOOKS,
-    pairs=40,  # torchrun's parser takes its time
+    compare={
+        "command": Comparison(
+            "Which of your lines makes the list of words?",
+            ParsedLine.form,
+            lambda obs: obs.actual.form,
+            actual=terminal_line,
+            required=lambda obs: f"a torchrun command for ranks that run {obs.case.program}",
+        ),
+        **{label: with_line(label, part) for label, part in PARTS.items()},
+    },
     mistakes={
         "Each entry of the list is one word, a string. Which of yours is a number, or a list?": [
             edit('f"--nnodes={len(hosts)}"', '"--nnodes", len(hosts)'),
@@ -346,6 +304,33 @@ CHECK = SingleProcessCheck(
         "Which order is the same everywhere?": edit("iter(hosts)", "iter(set(hosts))"),
         "By default, every job is called `none`, and would join any other job at the same node and "
         "port. Which option names the job?": edit('f"--rdzv-id={job}",', ""),
+        "One word of the list is one word of the line: an option and its value are two, or one "
+        "with a = between them.": Pattern(
+            lambda obs: any(word.startswith("-") and " " in word for word in obs.value),
+            "the ranks run",
+        ),
+        "Everything after the program is passed to the program. Where must torchrun's own "
+        "options stand?": Pattern(
+            lambda obs: any(
+                word.startswith(("--n", "--rdzv")) and word not in obs.expected
+                for word in obs.value
+            ),
+            "the ranks run",
+        ),
+        "--standalone makes a whole job of one node, which meets no other. What do several "
+        "nodes need?": Pattern(is_standalone, "nodes of the job"),
+        "With a range, torchrun starts with fewer nodes if others are late. How many must "
+        "there be?": Pattern(lambda obs: ":" in obs.value, "nodes of the job"),
+        "On every node, this name means that node itself. Which name means the same node "
+        "everywhere?": Pattern(lambda obs: obs.actual.line.host in LOCAL_NAMES, "endpoint"),
+        "The lines of this job name different endpoints. What must be the same everywhere?": (
+            Pattern(hosts_differ, "endpoint")
+        ),
+        "The node is right. At which port do they meet?": Pattern(
+            lambda obs: obs.actual.line.host in obs.case.hosts, "endpoint"
+        ),
+        "The nodes give the job different names, so these are different jobs. What do all of "
+        "them know?": Pattern(hosts_differ, "name of the job"),
     },
     unchanged_hint="Which line changes the caller's dict or list?",
     errors={

@@ -173,38 +173,6 @@ def describe_traffic(obs: Observation) -> str:
     return f"rank {obs.rank} took part in {' and '.join(calls) or 'nothing'}"
 
 
-SUM = Comparison(
-    expected=total,
-    mistakes={
-        "The leaders have the sum over all ranks, rank {rank} does not. Who tells it?": Pattern(
-            leaders_correct
-        ),
-    },
-    hint="Print the tensor on every rank after each step. On which ranks is the result of a "
-    "reduce valid?",
-)
-BETWEEN = Comparison(
-    select=lambda obs: [
-        (num_sent, num_received) for _, num_sent, num_received in cross_node_calls(obs)
-    ],
-    expected=required_traffic,
-    mistakes={
-        "What can another rank tell the other nodes that its leader cannot?": Pattern(
-            lambda obs: any(rank_obs.value for rank_obs in obs.all_ranks if rank_obs.expected == [])
-        ),
-        "Each operation is a trip between the nodes. Which single one gives the sum to every "
-        "leader?": Pattern(lambda obs: len(obs.value) > 1),
-    },
-    hint="How many bytes does the tensor have? And how many would each leader send and "
-    "receive if there were a hundred nodes?",
-    actual=lambda obs: (
-        "with ranks of other nodes\n" + "\n".join(map(describe_traffic, obs.all_ranks))
-    ),
-    required=lambda obs: (
-        "only the leader of each node takes part, in one operation: "
-        f"{total(obs.case).nbytes} bytes sent, and as many received"
-    ),
-)
 REDUCE = "dist.reduce(tensor, group_dst=0, group=inside)"
 BROADCAST = "dist.broadcast(tensor, group_src=0, group=inside)"
 ADD = "dist.all_reduce(tensor, group=inside)"
@@ -214,7 +182,28 @@ CHECK = DistributedCheck(
     call_text=call_text,
     make_args=make_args,
     observe=lambda returned, tensor, *_: tensor,
-    comparisons=[SUM, BETWEEN],
+    compare={
+        "sum": Comparison(
+            "Print the tensor on every rank after each step. On which ranks is the result of a "
+            "reduce valid?",
+            total,
+        ),
+        "between nodes": Comparison(
+            "How many bytes does the tensor have? And how many would each leader send and "
+            "receive if there were a hundred nodes?",
+            required_traffic,
+            select=lambda obs: [
+                (num_sent, num_received) for _, num_sent, num_received in cross_node_calls(obs)
+            ],
+            actual=lambda obs: (
+                "with ranks of other nodes\n" + "\n".join(map(describe_traffic, obs.all_ranks))
+            ),
+            required=lambda obs: (
+                "only the leader of each node takes part, in one operation: "
+                f"{total(obs.case).nbytes} bytes sent, and as many received"
+            ),
+        ),
+    },
     mistakes={
         "The caller's tensor has not changed. Into which memory do your operations write?": [
             edit(REDUCE, f"tensor = tensor.clone()\n    {REDUCE}"),
@@ -235,6 +224,17 @@ CHECK = DistributedCheck(
         "The last step adds again inside the node. Which operation copies the leader's tensor?": (
             edit(REDUCE, ADD, BROADCAST, ADD)
         ),
+        "The leaders have the sum over all ranks, rank {rank} does not. Who tells it?": Pattern(
+            leaders_correct, "sum"
+        ),
+        "What can another rank tell the other nodes that its leader cannot?": Pattern(
+            lambda obs: any(
+                rank_obs.value for rank_obs in obs.all_ranks if rank_obs.expected == []
+            ),
+            "between nodes",
+        ),
+        "Each operation is a trip between the nodes. Which single one gives the sum to every "
+        "leader?": Pattern(lambda obs: len(obs.value) > 1, "between nodes"),
     },
     errors={
         "hangs": "Which ranks call each operation? A leader may be alone on its node. `between` is "

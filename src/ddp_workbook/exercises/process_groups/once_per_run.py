@@ -139,7 +139,7 @@ def call_and_observe(once_per_run: Callable, make_folder: Callable) -> dict[str,
         actual["words"] = shorten(actual["path"]) if is_path else in_words(returned)
         actual["ready"] = is_path and Path(returned, READY_FILE).exists()
         reported_barrier()
-    return actual | {"calls": run.calls, "folder": run.folder}
+    return actual | {"calls of make_folder": run.calls, "folder": run.folder}
 
 
 def shorten(path: str) -> str:
@@ -179,51 +179,47 @@ def fails(obs: Observation) -> bool:
     return isinstance(obs.case, Exception)
 
 
-CALLS = Comparison(
-    select=lambda obs: obs.actual["calls"],
-    expected=lambda case, rank: int(rank == 0),
-    hint="How many folders does this make? Which rank makes one, how often, and what do the "
-    "others need?",
-    actual=lambda obs: (
-        "calls of make_folder: "
-        + ", ".join(f"{rank_obs.value} on rank {rank_obs.rank}" for rank_obs in obs.all_ranks)
-    ),
-    required="1 on rank 0, none on any other rank",
-)
-ENDS = Comparison(
-    select=outcome,
-    expected=lambda case: "raised" if isinstance(case, Exception) else "path",
-    mistakes={
-        "What happens to the error that make_folder raised?": Pattern(
-            lambda obs: fails(obs) and not obs.all_ranks[0].actual["error"]
-        ),
-        "Rank 0 has raised, and another rank continues without a folder. What was it "
-        "told?": Pattern(
-            lambda obs: (
-                fails(obs) and any(not rank_obs.actual["error"] for rank_obs in obs.all_ranks)
-            )
-        ),
-    },
-    hint="Which rank knows the path, how do the others get all of it, and does every rank "
-    "return it?",
-    actual=describe_outcomes,
-    required=lambda obs: (
-        "an error on every rank, such as rank 0's own or a RuntimeError"
-        if fails(obs)
-        else f"{shorten(obs.all_ranks[0].actual['folder'])}, which rank 0 has made, on every rank, "
-        "and not before it is ready"
-    ),
-)
 CHECK = DistributedCheck(
     cases=lambda size: RUNS,
     call_text=call_text,
     make_args=make_args,
     caller=call_and_observe,
     observe=lambda actual, make_folder: actual,
-    comparisons=[CALLS, ENDS],
+    compare={
+        "calls of make_folder": Comparison(
+            "How many folders does this make? Which rank makes one, how often, and what do the "
+            "others need?",
+            lambda case, rank: int(rank == 0),
+            actual="calls of make_folder\n{all_values}",
+            required="1 on rank 0, none on any other rank",
+        ),
+        "ends": Comparison(
+            "Which rank knows the path, how do the others get all of it, and does every rank "
+            "return it?",
+            lambda case: "raised" if isinstance(case, Exception) else "path",
+            select=outcome,
+            actual=describe_outcomes,
+            required=lambda obs: (
+                "an error on every rank, such as rank 0's own or a RuntimeError"
+                if fails(obs)
+                else f"{shorten(obs.all_ranks[0].actual['folder'])}, which rank 0 has made, on "
+                f"every rank, and not before it is ready"
+            ),
+        ),
+    },
     mistakes={
         "Each node has a local rank 0. Which rank exists once in the world?": edit(
             "dist.get_rank() == 0", "dist.get_rank() % 2 == 0"
+        ),
+        "What happens to the error that make_folder raised?": Pattern(
+            lambda obs: fails(obs) and not obs.all_ranks[0].actual["error"], "ends"
+        ),
+        "Rank 0 has raised, and another rank continues without a folder. What was it "
+        "told?": Pattern(
+            lambda obs: (
+                fails(obs) and any(not rank_obs.actual["error"] for rank_obs in obs.all_ranks)
+            ),
+            "ends",
         ),
     },
     errors={

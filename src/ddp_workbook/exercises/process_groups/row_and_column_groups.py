@@ -169,36 +169,24 @@ def equals_first_rank(obs: Observation) -> list[bool]:
 CHECK = DistributedCheck(
     cases=lambda size: GRIDS[size],
     sizes=(1, 2, 3, 4, 6),
-    call_text="row_and_column_groups{case}",
+    call_text="row_and_column_groups{values}",
     make_args=make_args,
     observe=observe,
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual["groups"],
-            mistakes={
-                "new_group returns this on ranks outside the group. In which row and in which "
-                "column is this rank?": Pattern(
-                    lambda obs: in_words(dist.GroupMember.NON_GROUP_MEMBER) in (obs.value or ())
-                ),
-                "Return two groups: that of the row, then that of the column. A mesh, or a list of "
-                "groups, is not a group: how do you get this rank's own from it?": Pattern(
-                    lambda obs: [*map(type, obs.value or ())] != [list, list]
-                ),
-            },
-            hint="Draw the grid. Which ranks are in the row of rank {rank}, and which in its "
-            "column?",
+    compare={
+        "groups": Comparison(
+            "Draw the grid. Which ranks are in the row of rank {rank}, and which in its column?",
             required="groups of the ranks {expected} {there}",
         ),
-        Comparison(
-            select=equals_first_rank,
-            expected=[True, True],
-            hint="These groups have the same members, and are not the same group. A "
+        "one group": Comparison(
+            "These groups have the same members, and are not the same group. A "
             "collective of rank {rank} waits in its own for ranks that are in another. Which call "
             "of new_group made the one that each rank returns?",
+            [True, True],
+            select=equals_first_rank,
             actual="on rank {rank}, another group than on the first rank of its row or column",
             required="one group for all its ranks",
         ),
-    ],
+    },
     mistakes={
         "These are the right groups in the wrong order. Which one comes first?": edit(
             "row_groups[row], column_groups[column]", "column_groups[column], row_groups[row]"
@@ -225,6 +213,14 @@ CHECK = DistributedCheck(
             )
             for transposed, divided in ((".T", "%"), ("", "//"))
         ],
+        "new_group returns this on ranks outside the group. In which row and in which "
+        "column is this rank?": Pattern(
+            lambda obs: in_words(dist.GroupMember.NON_GROUP_MEMBER) in (obs.value or ()), "groups"
+        ),
+        "Return two groups: that of the row, then that of the column. A mesh, or a list of "
+        "groups, is not a group: how do you get this rank's own from it?": Pattern(
+            lambda obs: [*map(type, obs.value or ())] != [list, list], "groups"
+        ),
     },
     errors={
         "'list' object cannot be": "new_group takes the ranks of one group. How many groups are in "

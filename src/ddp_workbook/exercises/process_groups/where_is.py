@@ -75,24 +75,11 @@ CASES = [
 ]
 CHECK = SingleProcessCheck(
     cases=CASES,
-    call_text="where_is({case})",
     make_args=lambda gpus: ([*gpus],),
     observe=plain,
-    comparisons=[
-        Comparison(
-            mistakes={
-                "An entry is a tuple of two whole numbers, node and local rank. What does the "
-                "caller find at index r for rank r?": any_entry(
-                    lambda entry, gpus: not is_place(entry)
-                ),
-                "The entries are right, but their order is not. Where does rank 1 run?": Pattern(
-                    lambda obs: isinstance(obs.value, list) and sorted(obs.value) == obs.expected
-                ),
-            },
-            hint="Which processes has the launcher already started when it comes to a node?",
-            equal=same,
-        )
-    ],
+    compare=Comparison(
+        "Which processes has the launcher already started when it comes to a node?", equal=same
+    ),
     mistakes={
         "The ranks are dealt out to the nodes like cards. When does the launcher move to the next "
         "node?": [
@@ -134,6 +121,11 @@ CHECK = SingleProcessCheck(
             edit(GPUS, "range(count - 1)"),
             edit(GPUS, "range(count + 1)"),
         ],
+        "An entry is a tuple of two whole numbers, node and local rank. What does the "
+        "caller find at index r for rank r?": any_entry(lambda entry, gpus: not is_place(entry)),
+        "The entries are right, but their order is not. Where does rank 1 run?": Pattern(
+            lambda obs: isinstance(obs.value, list) and sorted(obs.value) == obs.expected
+        ),
     },
     unchanged_hint="Which line changes the caller's list?",
     errors={

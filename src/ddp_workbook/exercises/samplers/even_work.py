@@ -16,7 +16,6 @@ largest total. You need no process group.
 import random
 from collections import Counter
 from functools import cache
-from typing import Any
 
 from ddp_workbook.judging import (
     Comparison,
@@ -27,7 +26,6 @@ from ddp_workbook.judging import (
     edit,
     in_words,
 )
-from ddp_workbook.judging.index_sharding import type_of
 
 MINUTES = 12
 HINTS = [
@@ -76,19 +74,6 @@ def cases() -> list[tuple[list[int], int]]:
     ]
 
 
-def types(actual: Any) -> Any:
-    """The type of each rank's samples; what is not a list stands for itself."""
-    return [*map(type_of, actual)] if isinstance(actual, list | tuple) else actual
-
-
-def describe_types(obs: Observation) -> str:
-    """What came back; of a list, which types of items it has."""
-    inside = (
-        f", in it {' and '.join(dict.fromkeys(obs.value))}" if isinstance(obs.value, list) else ""
-    )
-    return f"{in_words(obs.actual)}{inside}"
-
-
 def totals(costs: list[int], lists: list[list[int]]) -> list[int]:
     """The work of each rank."""
     return [sum(costs[i] for i in own if 0 <= i < len(costs)) for own in lists]
@@ -135,50 +120,43 @@ def describe_limit(obs: Observation) -> str:
 LOOP = "for sample in sorted(range(len(costs)), key=lambda i: -costs[i]):"
 
 
-TYPE = Comparison(
-    select=lambda obs: types(obs.actual),
-    expected=lambda case: ["a list of int"] * case[1],
-    hint="Each rank's entry is a list of the numbers of its samples, empty if it gets none. "
-    "What is here instead?",
-    actual=describe_types,
-    required=lambda obs: f"a list of int for each of {obs.case[1]} ranks, in a list",
-)
-EACH_ONCE = Comparison(
-    select=lambda obs: sorted(i for own in obs.actual for i in own),
-    expected=lambda case: list(range(len(case[0]))),
-    hint="Samples are 0 to len(costs) - 1, each once. Which line makes other numbers, gives a "
-    "sample away twice, or leaves some out?",
-    actual=lambda obs: f"{describe_totals(obs)}\n{describe_samples(obs)}",
-    required=lambda obs: f"each of {len(obs.expected)} samples, once",
-)
-LEVEL = Comparison(
-    select=overlong_lists,
-    expected=[],
-    mistakes={
-        "Each rank has a run of neighbours. Do neighbours have to stay together?": Pattern(
-            lambda obs: [i for own in obs.actual for i in own] == [*range(len(obs.case[0]))]
-        ),
-        "All ranks have about equally many samples. Are they equally long?": Pattern(
-            lambda obs: max(map(len, obs.actual)) - min(map(len, obs.actual)) < 2
-        ),
-    },
-    hint="Which samples of the rank with the largest total would be better off elsewhere?",
-    actual=describe_totals,
-    required=describe_limit,
-)
-DETERMINISTIC = Comparison(
-    select=lambda obs: all(repeat.actual == obs.actual for repeat in obs.repeats),
-    expected=True,
-    hint="The same call gives other lists the next time. What, besides costs and world_size, "
-    "do they depend on? Like random numbers, hash() of a text differs from process to process.",
-    actual=lambda obs: "\nand once more:\n".join(map(describe_totals, [obs, *obs.repeats])),
-    required="the same lists: each rank computes them in its own process",
-)
 CHECK = SingleProcessCheck(
     cases=cases,
     make_args=lambda case: (list(case[0]), case[1]),
-    call_text=lambda case: f"even_work({in_words(case[0])}, world_size={case[1]})",
-    comparisons=[TYPE, EACH_ONCE, LEVEL, DETERMINISTIC],
+    compare={
+        "form": "Each rank's entry is a list of the numbers of its samples, empty if it gets none. "
+        "What is here instead?",
+        "ranks": Comparison(
+            "Each rank's entry is a list of the numbers of its samples, empty if it gets none. How "
+            "many ranks are there?",
+            lambda case: case[1],
+            lambda obs: len(obs.actual),
+        ),
+        "samples": Comparison(
+            "Samples are 0 to len(costs) - 1, each once. Which line makes other numbers, gives a "
+            "sample away twice, or leaves some out?",
+            lambda case: list(range(len(case[0]))),
+            select=lambda obs: sorted(i for own in obs.actual for i in own),
+            actual=lambda obs: f"{describe_totals(obs)}\n{describe_samples(obs)}",
+            required=lambda obs: f"each of {len(obs.expected)} samples, once",
+        ),
+        "totals": Comparison(
+            "Which samples of the rank with the largest total would be better off elsewhere?",
+            [],
+            select=overlong_lists,
+            actual=describe_totals,
+            required=describe_limit,
+        ),
+        "repeated": Comparison(
+            "The same call gives other lists the next time. What, besides costs and world_size, "
+            "do they depend on? Like random numbers, hash() of a text differs from process to "
+            "process.",
+            True,
+            select=lambda obs: all(repeat.actual == obs.actual for repeat in obs.repeats),
+            actual=lambda obs: "\nand once more:\n".join(map(describe_totals, [obs, *obs.repeats])),
+            required="the same lists: each rank computes them in its own process",
+        ),
+    },
     mistakes={
         "These are the costs themselves. Which samples do they belong to?": edit(
             "append(sample)", "append(costs[sample])"
@@ -209,6 +187,13 @@ CHECK = SingleProcessCheck(
             edit(LOOP, "for sample in reversed(range(len(costs))):"),
             edit("-costs[i]", "costs[i]"),
         ],
+        "Each rank has a run of neighbours. Do neighbours have to stay together?": Pattern(
+            lambda obs: [i for own in obs.actual for i in own] == [*range(len(obs.case[0]))],
+            "totals",
+        ),
+        "All ranks have about equally many samples. Are they equally long?": Pattern(
+            lambda obs: max(map(len, obs.actual)) - min(map(len, obs.actual)) < 2, "totals"
+        ),
     },
     unchanged_hint="Which line changes costs, and not a copy of it?",
     errors={

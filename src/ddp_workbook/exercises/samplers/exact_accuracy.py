@@ -102,7 +102,11 @@ def make_args(case: Evaluation) -> tuple[Model, TensorDataset, int]:
 
 def observe(returned: object, model: Model, *_: object) -> dict:
     """What came back, what went through the model, and its mode afterwards."""
-    return {"number": returned, "batches": Model.batches, "training": model.training}
+    return {
+        "number": returned,
+        "batches": Model.batches,
+        "model.training afterwards": model.training,
+    }
 
 
 def samples_of(obs: Observation) -> list[int]:
@@ -151,46 +155,7 @@ PROBLEM_HINTS = {
     "too many rows at once": "The caller's memory holds no more rows. Which line makes the "
     "batches?",
 }
-PROBLEMS = Comparison(
-    select=forward_problems,
-    expected=dict.fromkeys(PROBLEM_HINTS, False),
-    hint=lambda obs: next(
-        PROBLEM_HINTS[problem] for problem, is_present in obs.value.items() if is_present
-    ),
-    actual="the model guessed {part}",
-    required=lambda obs: (
-        f"evaluation mode, no autograd graph, at most {obs.case.batch_size} rows at once"
-    ),
-)
-WORK = Comparison(
-    select=lambda obs: max(sample_counts(obs)) <= max_samples(obs) and not missing(obs),
-    expected=True,
-    hint="Does a rank take more than its share, or does a sampler or a loader drop what does "
-    "not divide?",
-    actual=describe_work,
-    required=lambda obs: f"at most {max_samples(obs)} of {obs.case.n} on a rank, each on some rank",
-)
-NUMBER = Comparison(
-    select=lambda obs: obs.actual["number"],
-    expected=lambda case: len(case.right) / case.n,
-    hint="Which samples are in this number, how often does each count, and which guess is "
-    "compared with its label?",
-    actual=lambda obs: f"{obs.value!r} on rank {obs.rank}",
-    required=lambda obs: f"{obs.expected!r} on every rank, {len(obs.case.right)} / {obs.case.n}",
-)
-LAST_DIGIT = Comparison(
-    select=lambda obs: repr(float(obs.actual["number"])),
-    expected=lambda case: repr(len(case.right) / case.n),
-    hint="Right except for the last digits: fractions are rounded, and so is their sum. What "
-    "could be added up instead?",
-    show=str,
-)
-MODE = Comparison(
-    select=lambda obs: obs.actual["training"],
-    expected=lambda case: case.mode == "training",
-    actual="model.training is {value} afterwards",
-    required="{expected}, as before the call",
-)
+
 
 SHARE, SUM = "right.item() / len(dataset)", "dist.all_reduce(right)"
 STRIDE = "range(dist.get_rank(), len(dataset), dist.get_world_size())"
@@ -214,11 +179,45 @@ CHECK = DistributedCheck(
     cases=cases,
     make_args=make_args,
     observe=observe,
-    call_text=lambda case: (
-        f"exact_accuracy(model in {case.mode} mode, dataset of {case.n}, "
-        f"batch_size={case.batch_size}); right guesses: samples {in_words(sorted(case.right))}"
-    ),
-    comparisons=[PROBLEMS, WORK, NUMBER, LAST_DIGIT, MODE],
+    call_text="exact_accuracy(model in {case.mode} mode, dataset of {case.n}, "
+    "batch_size={case.batch_size}); right guesses: samples {case.right}",
+    compare={
+        "guessing": Comparison(
+            PROBLEM_HINTS,
+            dict.fromkeys(PROBLEM_HINTS, False),
+            select=forward_problems,
+            actual="the model guessed {part}",
+            required=lambda obs: (
+                f"evaluation mode, no autograd graph, at most {obs.case.batch_size} rows at once"
+            ),
+        ),
+        "work": Comparison(
+            "Does a rank take more than its share, or does a sampler or a loader drop what does "
+            "not divide?",
+            True,
+            select=lambda obs: max(sample_counts(obs)) <= max_samples(obs) and not missing(obs),
+            actual=describe_work,
+            required=lambda obs: (
+                f"at most {max_samples(obs)} of {obs.case.n} on a rank, each on some rank"
+            ),
+        ),
+        "number": Comparison(
+            "Which samples are in this number, how often does each count, and which guess is "
+            "compared with its label?",
+            lambda case: len(case.right) / case.n,
+            actual=lambda obs: f"{obs.value!r} on rank {obs.rank}",
+            required=lambda obs: (
+                f"{obs.expected!r} on every rank, {len(obs.case.right)} / {obs.case.n}"
+            ),
+        ),
+        "last digits": Comparison(
+            "Right except for the last digits: fractions are rounded, and so is their sum. What "
+            "could be added up instead?",
+            lambda case: repr(len(case.right) / case.n),
+            select=lambda obs: repr(float(obs.actual["number"])),
+        ),
+        "model.training afterwards": Comparison(expected=lambda case: case.mode == "training"),
+    },
     mistakes={
         "Right in the first seven digits only, as in float32. Which dtype has a quotient of two "
         "tensors, and what does Python make of two ints?": edit(

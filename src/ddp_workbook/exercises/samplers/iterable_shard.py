@@ -115,15 +115,6 @@ def by_process(obs: Observation, lists: list) -> str:
     return "\n".join(f"{name}: {in_words(own)}" for name, own in zip(names, lists, strict=False))
 
 
-def call_text(case: Source) -> str:
-    """How many samples, ranks and workers, as the verdict says it."""
-    ranks = f"{len(case.workers)} rank{'s' * (len(case.workers) > 1)}"
-    return (
-        f"iterable_shard(stream of {case.n}, rank, {len(case.workers)}, worker)\n"
-        f"called for {ranks} with num_workers = {', '.join(map(str, case.workers))}"
-    )
-
-
 WHOSE, END = "owner == rank and turn % workers == mine", "        turn, owner"
 
 CHECK = SingleProcessCheck(
@@ -145,39 +136,34 @@ CHECK = SingleProcessCheck(
         case.processes[process][1],
     ),
     caller=call_and_observe,
-    call_text=call_text,
-    comparisons=[
-        Comparison(
-            select=lambda obs: kind(obs.actual["samples"]),
-            expected="a list",
-            hint="The caller iterates over what your function gives. What is it here, and on "
+    call_text="{call}, stream of {case.n} samples, called in each process of each rank\n"
+    "num_workers of the ranks: {case.workers}",
+    compare={
+        "kind": Comparison(
+            "The caller iterates over what your function gives. What is it here, and on "
             "every path?",
+            "a list",
+            select=lambda obs: kind(obs.actual["samples"]),
             actual=lambda obs: f"{in_words(obs.actual['samples'])}, {obs.value}",
             required="an iterator over samples",
         ),
-        Comparison(
-            select=lambda obs: obs.actual["samples"],
-            mistakes={
-                "These are not the samples themselves. What exactly does your function yield?": (
-                    Pattern(lambda obs: any(sample not in obs.case.samples for sample in obs.value))
-                ),
-            },
-            hint="Which samples come more than once, and which nowhere? Write a rank and a "
+        "samples": Comparison(
+            "Which samples come more than once, and which nowhere? Write a rank and a "
             "worker under each place of the stream.",
             actual=lambda obs: by_process(obs, [rank_obs.value for rank_obs in obs.all_ranks]),
             required=lambda obs: by_process(obs, [rank_obs.expected for rank_obs in obs.all_ranks]),
         ),
-        Comparison(
+        "read": Comparison(
+            "What does the first sample wait for? The stream may never end.",
+            False,
             select=lambda obs: obs.actual["num_read"] > obs.solution.actual["num_read"],
-            expected=False,
-            hint="What does the first sample wait for? The stream may never end.",
             actual=lambda obs: (
                 f"on rank {obs.case.processes[obs.rank][0]}, "
                 f"{obs.actual['num_read']} samples were taken before the first one came"
             ),
             required="a sample comes when it has been read",
         ),
-    ],
+    },
     mistakes={
         "Worker 0 takes all samples of its rank. Which line treats id 0 as no worker?": edit(
             "worker is None", "worker is None or worker.id == 0"
@@ -222,6 +208,9 @@ CHECK = SingleProcessCheck(
         ],
         "Samples are dealt by their values. The place in the stream decides, not the value.": (
             edit("divmod(place", "divmod(sample or 0")
+        ),
+        "These are not the samples themselves. What exactly does your function yield?": Pattern(
+            lambda obs: any(sample not in obs.case.samples for sample in obs.value), "samples"
         ),
     },
     errors={

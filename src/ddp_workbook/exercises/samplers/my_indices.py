@@ -29,12 +29,9 @@ from ddp_workbook.judging import (
     edit,
 )
 from ddp_workbook.judging.index_sharding import (
-    A_LIST_OF_INT,
     PATTERNS,
     WRONG_ORDERS,
     expected_indices,
-    format_expected,
-    format_returned,
     returned_indices,
 )
 
@@ -74,7 +71,7 @@ class Epoch(NamedTuple):
     """An epoch of all ranks; the defaults are those of the function."""
 
     n: int
-    size: int
+    world_size: int
     epoch: int = 0
     shuffle: bool = True
     drop_last: bool = False
@@ -98,21 +95,21 @@ def cases() -> list[Epoch]:
 
 def options(case: Epoch) -> tuple:
     """The arguments that have a default; () if all have it."""
-    return case[2:] if case != Epoch(case.n, case.size) else ()
+    return case[2:] if case != Epoch(case.n, case.world_size) else ()
 
 
 def call_text(case: Epoch) -> str:
     """The call, in which every rank gives its own number."""
     words = "epoch={}, shuffle={}, drop_last={}, seed={}".format(*case[2:])
     if options(case):
-        return f"my_indices({case.n}, rank, {case.size}, {words})"
-    return f"my_indices({case.n}, rank, {case.size}), so that {words}"
+        return f"my_indices({case.n}, rank, {case.world_size}, {words})"
+    return f"my_indices({case.n}, rank, {case.world_size}), so that {words}"
 
 
 def by_sampler(case: Epoch, rank: int) -> list[int]:
     """What DistributedSampler gives to a rank."""
     settings = {"shuffle": case.shuffle, "drop_last": case.drop_last, "seed": case.seed}
-    sampler = DistributedSampler(range(case.n), case.size, rank, **settings)
+    sampler = DistributedSampler(range(case.n), case.world_size, rank, **settings)
     sampler.set_epoch(case.epoch)
     return list(sampler)
 
@@ -120,7 +117,7 @@ def by_sampler(case: Epoch, rank: int) -> list[int]:
 def make_args(case: Epoch, rank: int) -> tuple:
     """The arguments of a call; from now on no sampler can be made in this process."""
     DistributedSampler.__init__ = refuse
-    return (case.n, rank, case.size, *options(case))
+    return (case.n, rank, case.world_size, *options(case))
 
 
 def call_once(function: Callable, *arguments: Any) -> list[int]:
@@ -171,34 +168,19 @@ def shuffles_own_part(obs: Observation) -> bool:
 
 CHECK = SingleProcessCheck(
     cases=cases,
-    times=lambda case: case.size,
+    call_text=call_text,
+    times=lambda case: case.world_size,
     make_args=make_args,
     caller=call_once,
-    call_text=call_text,
-    comparisons=[
-        A_LIST_OF_INT,
-        Comparison(
-            expected=by_sampler,
-            mistakes={
-                "Each rank has the samples that it has without shuffling, in another order. Which "
-                "of the rules comes first?": Pattern(shuffles_own_part),
-                **PATTERNS,
-                "Right so far, but too short. How long must the order be before it is "
-                "dealt?": Pattern(
-                    lambda obs: all(o.expected[: len(o.value)] == [*o.value] for o in obs.all_ranks)
-                ),
-                "Does every rank get as many samples as it must?": Pattern(
-                    lambda obs: (
-                        [*map(len, returned_indices(obs))] != [*map(len, expected_indices(obs))]
-                    )
-                ),
-            },
-            hint="Write down what is dealt, and under each sample its rank. Where is the "
-            "first mistake?",
-            actual=format_returned,
-            required=format_expected,
+    compare={
+        "form": "Which of your lines makes a list of plain numbers?",
+        "samples": Comparison(
+            "Write down what is dealt, and under each sample its rank. Where is the first mistake?",
+            by_sampler,
+            actual="{all_values}",
+            required="{all_expected}",
         ),
-    ],
+    },
     mistakes={
         **WRONG_ORDERS,
         "All ranks get the same samples. Where does the rank come in?": [
@@ -247,6 +229,17 @@ CHECK = SingleProcessCheck(
         "The order has lost its beginning, not its end.": if_drop_last("order[n % world_size :]"),
         "Every rank leaves out one. Which ranks had one more than the others?": edit(
             SHARE, f"(order[rank::world_size][:-1] if drop_last and n % world_size else {SHARE})"
+        ),
+        "Each rank has the samples that it has without shuffling, in another order. Which "
+        "of the rules comes first?": Pattern(shuffles_own_part, "samples"),
+        **PATTERNS,
+        "Right so far, but too short. How long must the order be before it is dealt?": Pattern(
+            lambda obs: all(o.expected[: len(o.value)] == [*o.value] for o in obs.all_ranks),
+            "samples",
+        ),
+        "Does every rank get as many samples as it must?": Pattern(
+            lambda obs: [*map(len, returned_indices(obs))] != [*map(len, expected_indices(obs))],
+            "samples",
         ),
     },
     errors={

@@ -27,12 +27,10 @@ from ddp_workbook.judging import (
     in_words,
 )
 from ddp_workbook.judging.index_sharding import (
-    A_LIST_OF_INT,
     PATTERNS,
     WRONG_ORDERS,
     concatenated,
     expected_indices,
-    format_expected,
     format_returned,
     returned_indices,
 )
@@ -120,33 +118,15 @@ CHECK = SingleProcessCheck(
     times=lambda case: case.size,
     make_args=lambda case, rank: (*case[:4], rank, case.size),
     call_text=call_text,
-    comparisons=[
-        A_LIST_OF_INT,
-        Comparison(
-            mistakes={
-                "All samples are done. What is left for a rank then?": Pattern(
-                    lambda obs: obs.case.done == obs.case.n
-                ),
-                **PATTERNS,
-                "Right so far, but more samples follow. Must all ranks get equally many?": Pattern(
-                    lambda obs: all(
-                        [*o.value[: len(o.expected)]] == o.expected for o in obs.all_ranks
-                    )
-                ),
-                "Each rank has as many samples as it must, but not the right ones. Is the order "
-                "the one before the stop: how many samples did that have, and what was its "
-                "seed?": Pattern(
-                    lambda obs: (
-                        [*map(len, returned_indices(obs))] == [*map(len, expected_indices(obs))]
-                    )
-                ),
-            },
-            hint="Strike out the samples that are done, and write a rank under each other "
+    compare={
+        "form": "Which of your lines makes a list of plain numbers?",
+        "samples": Comparison(
+            "Strike out the samples that are done, and write a rank under each other "
             "one. What differs?",
             actual=describe_result,
-            required=format_expected,
+            required="{all_expected}",
         ),
-    ],
+    },
     mistakes={
         **WRONG_ORDERS,
         "All ranks get the same samples. Where does the rank come in?": returns(
@@ -189,6 +169,19 @@ CHECK = SingleProcessCheck(
         "One sample too many, or too few, is taken as done. Which is the first that is "
         "left?": returns(
             "order[done + 1 + rank :: world_size]", "order[done - 1 + rank :: world_size]"
+        ),
+        "All samples are done. What is left for a rank then?": Pattern(
+            lambda obs: obs.case.done == obs.case.n, "samples"
+        ),
+        **PATTERNS,
+        "Right so far, but more samples follow. Must all ranks get equally many?": Pattern(
+            lambda obs: all([*o.value[: len(o.expected)]] == o.expected for o in obs.all_ranks),
+            "samples",
+        ),
+        "Each rank has as many samples as it must, but not the right ones. Is the order the one "
+        "before the stop: how many samples did that have, and what was its seed?": Pattern(
+            lambda obs: [*map(len, returned_indices(obs))] == [*map(len, expected_indices(obs))],
+            "samples",
         ),
     },
     errors={

@@ -21,7 +21,6 @@ import torch.distributed as dist  # noqa: F401 (the cell needs it)
 from torch.utils.data import DataLoader, Dataset, DistributedSampler
 
 from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, in_words
-from ddp_workbook.judging.index_sharding import type_of
 
 MINUTES = 10
 HINTS = [
@@ -71,22 +70,12 @@ class Training(NamedTuple):
 
 
 NO_EPOCH = -1
-NO_RUN = ["no run"]
 
 
 def call_three_times(function: Any, data: range, epochs: int, batch_size: int, seed: int) -> list:
     """In a rank: what comes back from the three runs."""
     torch.rand(1)  # a state of torch's own generator that no seed leads to
     return [function(data, epochs, batch_size, run_seed) for run_seed in (seed, seed, seed + 1)]
-
-
-def wrong_run(obs: Observation) -> Any:
-    """What the first run returned that has not a list of int for each epoch."""
-    for run in obs.actual:
-        expected = ["a list of int"] * obs.case.epochs
-        if not isinstance(run, list | tuple) or [*map(type_of, run)] != expected:
-            return run
-    return NO_RUN
 
 
 def samples_by_rank(obs: Observation, epoch: int, run: int = 0) -> list[list[int]]:
@@ -163,76 +152,77 @@ def are_alike(obs: Observation) -> bool:
     return obs.size > 1 and parts == parts[:1] * obs.size
 
 
-TYPE = Comparison(
-    select=wrong_run,
-    expected=NO_RUN,
-    hint="What did the given loop return? Is it still a list of int for each epoch, and do "
-    "all epochs run?",
-    required=lambda obs: f"{obs.case.epochs} lists of int, one for each epoch",
-)
-FAIR = Comparison(
-    select=first_epoch(is_unfair),
-    expected=NO_EPOCH,
+CHECK = DistributedCheck(
+    # no share of 23 is a multiple of 5; 24 divides by all; 3 are fewer than four ranks
+    cases=lambda size: [Training(23, 4, 5, 5), Training(24, 4, 6, 0), Training(3, 2, 2, 8)],
+    make_args=lambda case: (range(case.n), case.epochs, case.batch_size, case.seed),
+    caller=call_three_times,
+    call_text="{call}, where dataset has {case.n} samples",
+    compare={
+        "form": Comparison(
+            "What did the given loop return? Is it still a list of int for each epoch?",
+            select=lambda obs: obs.actual[0],
+        ),
+        "epochs": Comparison(
+            "What did the given loop return? Do all epochs run?",
+            lambda case: case.epochs,
+            lambda obs: len(obs.actual[0]),
+        ),
+        "shares": Comparison(
+            "How many samples does each rank get, and what is added to make the ranks equal?",
+            NO_EPOCH,
+            select=first_epoch(is_unfair),
+            actual=lambda obs: f"{in_text(obs, obs.value)}\non no rank: {in_words(missing(obs))}",
+            required=lambda obs: f"all samples, on each rank {share(obs)}",
+        ),
+        "orders": Comparison(
+            "An order comes again. From which two numbers does the sampler make it, and which of "
+            "them has changed since the epoch before?",
+            NO_EPOCH,
+            select=first_epoch(is_old),
+            actual=lambda obs: "\n".join(in_text(obs, epoch) for epoch in sorted({0, obs.value})),
+            required="in each epoch a new random order of all samples, dealt to the ranks",
+        ),
+        "same call": Comparison(
+            "The same call gives other orders. What else, besides seed, decides them: chance, or "
+            "something that is kept from the call before?",
+            NO_EPOCH,
+            select=first_epoch(
+                lambda obs, epoch: samples_by_rank(obs, epoch) != samples_by_rank(obs, epoch, 1)
+            ),
+            actual=in_both_runs("the same call again", 1),
+            required="the same lists from the same call",
+        ),
+        "other seed": Comparison(
+            "Both seeds give the same order in this epoch. Where is seed used, and how are seed "
+            "and epoch combined?",
+            NO_EPOCH,
+            select=first_epoch(same_with_another_seed),
+            actual=in_both_runs("with seed + 1", 2),
+            required="another order from another seed",
+        ),
+    },
     mistakes={
         "What drops samples: the sampler, the loader with its last batch, or a loop that does not "
         "run?": Pattern(
-            lambda obs: missing(obs) and lengths(obs)[0] < share(obs) >= lengths(obs)[-1]
+            lambda obs: missing(obs) and lengths(obs)[0] < share(obs) >= lengths(obs)[-1], "shares"
         ),
         "All ranks have the same samples. What deals them out, and what tells it the "
-        "rank?": Pattern(are_alike),
-        "Do all ranks deal from the same order, or does each rank make its own?": Pattern(missing),
-    },
-    hint="How many samples does each rank get, and what is added to make the ranks equal?",
-    actual=lambda obs: f"{in_text(obs, obs.value)}\non no rank: {in_words(missing(obs))}",
-    required=lambda obs: f"all samples, on each rank {share(obs)}",
-)
-NEW = Comparison(
-    select=first_epoch(is_old),
-    expected=NO_EPOCH,
-    mistakes={
+        "rank?": Pattern(are_alike, "shares"),
+        "Do all ranks deal from the same order, or does each rank make its own?": Pattern(
+            missing, "shares"
+        ),
         "Neighbours stay neighbours. What should shuffle the samples?": Pattern(
-            lambda obs: is_ordered(obs, obs.value)
+            lambda obs: is_ordered(obs, obs.value), "orders"
         ),
         "A rank's samples are always the same ones. Which comes first, shuffling or "
         "dealing?": Pattern(
             lambda obs: (
                 has_same_parts(obs, obs.value)
                 and samples_by_rank(obs, obs.value) != samples_by_rank(obs, 0)
-            )
+            ),
+            "orders",
         ),
     },
-    hint="An order comes again. From which two numbers does the sampler make it, and which of them "
-    "has changed since the epoch before?",
-    actual=lambda obs: "\n".join(in_text(obs, epoch) for epoch in sorted({0, obs.value})),
-    required="in each epoch a new random order of all samples, dealt to the ranks",
-)
-SAME_CALL = Comparison(
-    select=first_epoch(
-        lambda obs, epoch: samples_by_rank(obs, epoch) != samples_by_rank(obs, epoch, 1)
-    ),
-    expected=NO_EPOCH,
-    hint="The same call gives other orders. What else, besides seed, decides them: chance, or "
-    "something that is kept from the call before?",
-    actual=in_both_runs("the same call again", 1),
-    required="the same lists from the same call",
-)
-OTHER_SEED = Comparison(
-    select=first_epoch(same_with_another_seed),
-    expected=NO_EPOCH,
-    hint="Both seeds give the same order in this epoch. Where is seed used, and how are seed "
-    "and epoch combined?",
-    actual=in_both_runs("with seed + 1", 2),
-    required="another order from another seed",
-)
-CHECK = DistributedCheck(
-    # no share of 23 is a multiple of 5; 24 divides by all; 3 are fewer than four ranks
-    cases=lambda size: [Training(23, 4, 5, 5), Training(24, 4, 6, 0), Training(3, 2, 2, 8)],
-    make_args=lambda case: (range(case.n), case.epochs, case.batch_size, case.seed),
-    caller=call_three_times,
-    call_text=lambda case: (
-        f"shuffled_every_epoch(dataset of {case.n}, epochs={case.epochs}, "
-        f"batch_size={case.batch_size}, seed={case.seed})"
-    ),
-    comparisons=[TYPE, FAIR, NEW, SAME_CALL, OTHER_SEED],
     on_pass="4 epochs of 23 and 24 samples, each in a new order that seed decides, at 1 to 4 ranks",
 )

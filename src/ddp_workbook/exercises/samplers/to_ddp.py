@@ -167,61 +167,6 @@ def single_process_weights(obs: Observation) -> Tensor:
     return weights_after(tuple(tuple(chain(*parts)) for parts in steps))
 
 
-BATCH_SIZES = Comparison(
-    select=lambda obs: [len(batch) for batch in obs.actual["batches"]],
-    expected=lambda size: EPOCHS * [batch // size for batch in BATCHES],
-    mistakes={
-        "Too many rows. DDP deals out no rows: what does, and how often?": Pattern(
-            lambda s: len(rows(s)) > EPOCHS * ROWS // s.size
-        ),
-    },
-    hint="What deals the rows out, and how many of a batch belong to one rank?",
-    actual=lambda s: f"rank {s.rank}'s model took {len(rows(s))} rows, in steps of {s.value}",
-    required=lambda s: (
-        f"{ROWS // s.size} rows in each of {EPOCHS} epochs, in steps of {s.expected}"
-    ),
-)
-
-ROWS_DEALT = Comparison(
-    select=epoch_errors,
-    expected=dict.fromkeys(EVERY_EPOCH, ""),
-    hint="Write down which rows each rank took in an epoch. Do all ranks together have one "
-    "new order, and does each take its own part of it?",
-    actual="{part} {value}",
-    required="in each epoch all rows in a new random order, each on one rank",
-    show=str,
-)
-
-THROUGH_DDP = Comparison(
-    select=through_ddp,
-    expected=(STEPS, 1, 32.0),
-    hint="Which of your lines send something in a step, or keep DDP from sending, and which "
-    "model gets the images?",
-    actual=lambda s: "rank {}: {} batches through {} DDPs, all_reduce: {:g} bytes a step".format(
-        s.rank, *s.value
-    ),
-    required=f"{STEPS} batches through 1 DDP, all_reduce: 32 bytes a step, which are the gradients",
-    equal=lambda actual, expected: (
-        actual[:2] == expected[:2] and abs(actual[2] - expected[2]) < 0.1
-    ),
-)
-
-RESULT = Comparison(
-    select=lambda obs: obs.actual["returned"],
-    expected=f"a dict with {NAMES}",
-    hint="What did the given loop return, and does every rank return it?",
-    show=str,
-)
-
-WEIGHTS = Comparison(
-    select=lambda obs: flat(obs) - single_process_weights(obs),
-    expected=torch.zeros(8),
-    hint="The rows are right. Compare the rest with the loop of one process.",
-    actual=lambda s: f"weight and bias {in_words(flat(s))} on rank {s.rank}",
-    required=lambda s: f"{in_words(single_process_weights(s))} on every rank, as in one process",
-    equal=lambda actual, expected: torch.allclose(actual, expected, atol=1e-4),
-)
-
 SAMPLER, SET_EPOCH = "DistributedSampler(dataset)", "        sampler.set_epoch(epoch)"
 DDP, LOSS = "ddp = DistributedDataParallel(model)", "cross_entropy(ddp(images)"
 BY_HAND = """loss.backward()
@@ -236,7 +181,55 @@ CHECK = DistributedCheck(
     f"batch_size={BATCHES[0]})",
     make_args=make_args,
     caller=call_and_observe,
-    comparisons=[BATCH_SIZES, ROWS_DEALT, THROUGH_DDP, RESULT, WEIGHTS],
+    compare={
+        "steps": Comparison(
+            "What deals the rows out, and how many of a batch belong to one rank?",
+            lambda size: EPOCHS * [batch // size for batch in BATCHES],
+            select=lambda obs: [len(batch) for batch in obs.actual["batches"]],
+            actual=lambda s: (
+                f"rank {s.rank}'s model took {len(rows(s))} rows, in steps of {s.value}"
+            ),
+            required=lambda s: (
+                f"{ROWS // s.size} rows in each of {EPOCHS} epochs, in steps of {s.expected}"
+            ),
+        ),
+        "rows": Comparison(
+            "Write down which rows each rank took in an epoch. Do all ranks together have one "
+            "new order, and does each take its own part of it?",
+            dict.fromkeys(EVERY_EPOCH, ""),
+            select=epoch_errors,
+            actual="{part} {value}",
+            required="in each epoch all rows in a new random order, each on one rank",
+        ),
+        "DDP": Comparison(
+            "Which of your lines send something in a step, or keep DDP from sending, and which "
+            "model gets the images?",
+            (STEPS, 1, 32.0),
+            select=through_ddp,
+            actual=lambda s: (
+                "rank {}: {} batches through {} DDPs, all_reduce: {:g} bytes a step".format(
+                    s.rank, *s.value
+                )
+            ),
+            required=f"{STEPS} batches through 1 DDP, all_reduce: 32 bytes a step, the gradients",
+            equal=lambda actual, expected: (
+                actual[:2] == expected[:2] and abs(actual[2] - expected[2]) < 0.1
+            ),
+        ),
+        "returned": Comparison(
+            "What did the given loop return, and does every rank return it?", f"a dict with {NAMES}"
+        ),
+        "weights": Comparison(
+            "The rows are right. Compare the rest with the loop of one process.",
+            torch.zeros(8),
+            select=lambda obs: flat(obs) - single_process_weights(obs),
+            actual=lambda s: f"weight and bias {in_words(flat(s))} on rank {s.rank}",
+            required=lambda s: (
+                f"{in_words(single_process_weights(s))} on every rank, as in one process"
+            ),
+            equal=lambda actual, expected: torch.allclose(actual, expected, atol=1e-4),
+        ),
+    },
     mistakes={
         "Do all epochs run, each to its last batch?": [
             edit("sampler=sampler", "sampler=sampler, drop_last=True"),
@@ -290,6 +283,9 @@ CHECK = DistributedCheck(
         "The steps have another length. DDP makes a mean. Which line multiplies or divides, too?": [
             edit("loss.backward()", f"(loss {by} dist.get_world_size()).backward()") for by in "*/"
         ],
+        "Too many rows. DDP deals out no rows: what does, and how often?": Pattern(
+            lambda s: len(rows(s)) > EPOCHS * ROWS // s.size, "steps"
+        ),
     },
     errors={
         "device_ids": "The model is on the CPU: there is no device to choose.",

@@ -17,7 +17,6 @@ from ddp_workbook.judging import (
     Observation,
     body,
     edit,
-    in_words,
 )
 
 MINUTES = 5
@@ -58,11 +57,6 @@ def gather_and_return(result: str) -> Edit:
     """)
 
 
-def in_words_with_type(value: object) -> str:
-    """A tensor with its name; everything else as usual."""
-    return f"tensor({in_words(value)})" if isinstance(value, torch.Tensor) else in_words(value)
-
-
 def equals_rank_0(obs: Observation) -> bool:
     """Whether a rank has the number that rank 0 has, bit for bit; nan equals nan."""
     here, there = float(obs.actual), float(obs.all_ranks[0].actual)
@@ -71,23 +65,22 @@ def equals_rank_0(obs: Observation) -> bool:
 
 CHECK = DistributedCheck(
     cases=CASES,
-    call_text="the ranks held {case}",
-    comparisons=[
-        Comparison(
-            expected=lambda values: sum(values) / len(values),
-            hint="Which of the ranks' numbers are in your result, and how often?",
-            show=in_words_with_type,
+    call_text="the ranks held {values}",
+    compare={
+        "mean": Comparison(
+            "Which of the ranks' numbers are in your result, and how often?",
+            lambda values: sum(values) / len(values),
         ),
-        Comparison(
+        "same digits": Comparison(
+            "Do all ranks add in the same order? The last digits of a sum depend on it.",
+            True,
             select=equals_rank_0,
-            expected=True,
-            hint="Do all ranks add in the same order? The last digits of a sum depend on it.",
             actual=lambda obs: (
                 f"{obs.actual} on rank {obs.rank}, {obs.all_ranks[0].actual} on rank 0"
             ),
             required="the same number on every rank, to the last digit",
         ),
-    ],
+    },
     mistakes={
         "This is the sum. By how many numbers must it be divided?": edit(
             " / dist.get_world_size()", ""

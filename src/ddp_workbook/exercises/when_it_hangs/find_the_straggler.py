@@ -17,18 +17,15 @@ There are at least two ranks and two steps. Do not change `times`.
 """
 
 import random
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ddp_workbook.judging import (
     Comparison,
-    Observation,
     Pattern,
     SingleProcessCheck,
     body,
     edit,
-    in_words,
 )
-from ddp_workbook.judging.equality import is_index
 
 MINUTES = 8
 HINTS = [
@@ -63,7 +60,7 @@ class Run(NamedTuple):
 
     what: str
     ranks: int
-    late_rank: int | None
+    rank: int | None
     steps: tuple[int, ...]  # in which that rank is late
     clocks: tuple[float, ...] = (7200.5, 0.0)  # seconds, by host
     delay_s: float = 0.05
@@ -104,38 +101,13 @@ def make_args(case: Run) -> tuple[list[list[tuple[float, float]]]]:
     for step in range(case.num_steps):
         compute_s = 0.25 + 0.1 * (step % 3)  # the same on all ranks: steps are not equally long
         entry_times = [begin + compute_s + noise.uniform(0, 0.002) for _ in times]
-        if case.late_rank is not None and step in case.steps:
-            entry_times[case.late_rank] += case.delay_s
+        if case.rank is not None and step in case.steps:
+            entry_times[case.rank] += case.delay_s
         begin = max(entry_times) + case.message_s * (1 + step % 2)
         for rank, own in enumerate(times):
             clock = case.clocks[rank // 2]
             own.append((entry_times[rank] + clock, begin + noise.uniform(0, 0.0005) + clock))
     return (times,)
-
-
-def expected(case: Run) -> tuple[int, str] | None:
-    """What the case was made of."""
-    if case.late_rank is None:
-        return None
-    steps = [*case.steps]
-    when = "always" if len(steps) == case.num_steps else "first" if steps == [0] else "sometimes"
-    return case.late_rank, when
-
-
-def form_error(returned: Any) -> str:
-    """Whether it can be read as a rank and a word; "" if it can."""
-    if returned is None:
-        return ""
-    if not (isinstance(returned, tuple | list) and len(returned) == 2):
-        return in_words(returned)
-    rank, when = returned
-    is_known = isinstance(when, str) and when in ("always", "first", "sometimes")
-    return "" if is_index(rank) and is_known else in_words(returned)
-
-
-def rank_of(returned: Any) -> Any:
-    """The rank alone."""
-    return returned and int(returned[0])
 
 
 def describe_waits(case: Run) -> str:
@@ -147,55 +119,30 @@ def describe_waits(case: Run) -> str:
 
 
 OWN_WAIT, IS_LATE = "left - entered for", "second - shortest >= 0.01"
-FORM = Comparison(
-    select=lambda obs: form_error(obs.actual),
-    expected="",
-    hint="Which of your lines makes the pair of a rank and a word, and is the word one of the "
-    "three?",
-    actual="{value}",
-    required='a pair such as (2, "sometimes"), or None',
-    show=str,
-)
-WHO = Comparison(
-    select=lambda obs: rank_of(obs.actual),
-    expected=lambda case: case.late_rank,
-    mistakes={
-        "Somebody is late, and None came back. By how much does the shortest wait differ from the "
-        "second shortest?": Pattern(lambda obs: obs.value is None),
-        "Nobody is late here. Is there always a shortest wait, and when does it mean something?": (
-            Pattern(lambda obs: obs.expected is None)
-        ),
-    },
-    hint="Write down how long each rank has waited in this step. Who does not wait, because "
-    "all others wait for it?",
-    actual=lambda obs: "None" if obs.value is None else f"rank {obs.value}",
-    required=lambda obs: (
-        f"{'None' if obs.expected is None else f'rank {obs.expected}'}; {describe_waits(obs.case)}"
-    ),
-)
 
 
-def describe_steps(obs: Observation) -> str:
-    """In which steps the rank is late."""
-    steps = ", ".join(map(str, obs.case.steps))
-    return f'"{obs.expected}": late in step {steps} of {obs.case.num_steps}'
-
-
-WHEN = Comparison(
-    select=lambda obs: obs.actual and obs.actual[1],
-    expected=lambda case: (expected(case) or [None, None])[1],
-    hint="List the steps in which this rank is late. Which of the three words fits the list?",
-    actual='"{value}"',
-    required=describe_steps,
-    show=str,
-)
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=make_args,
-    call_text=lambda case: (
-        f"find_the_straggler(times of {case.ranks} ranks, {case.num_steps} steps each)"
-    ),
-    comparisons=[FORM, WHO, WHEN],
+    call_text="find_the_straggler(times of {case.ranks} ranks, {case.num_steps} steps each)",
+    compare={
+        "form": Comparison(
+            "Which of your lines makes the pair of a rank and a word?",
+            required='a pair such as (2, "sometimes"), or None',
+        ),
+        "rank": Comparison(
+            "Write down how long each rank has waited in this step. Who does not wait, because "
+            "all others wait for it?",
+            required=lambda obs: f"rank: {obs.expected}; {describe_waits(obs.case)}",
+        ),
+        "when": Comparison(
+            "List the steps in which this rank is late. Which of the three words fits the list?",
+            required=lambda obs: (
+                f"{obs.expected}: late in step {', '.join(map(str, obs.case.steps))} of "
+                f"{obs.case.num_steps}"
+            ),
+        ),
+    },
     mistakes={
         "This rank waits longest, so it came first. Whom does it wait for?": [
             edit("shortest, second = sorted(of_all)[:2]", "second, shortest = sorted(of_all)[-2:]")
@@ -235,6 +182,10 @@ CHECK = SingleProcessCheck(
         "The first step was left out. Which word does it decide about?": edit(
             "    if not steps:", "    steps = [one for one in steps if one]\n    if not steps:"
         ),
+        "Somebody is late, and None came back. By how much does the shortest wait differ from the "
+        "second shortest?": Pattern(lambda obs: obs.value is None, "rank"),
+        "Nobody is late here. Is there always a shortest wait, and when does it mean "
+        "something?": Pattern(lambda obs: obs.expected is None, "rank"),
     },
     unchanged_hint="Which line changes the lists of the caller?",
     errors={

@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 
-from ddp_workbook.judging import Comparison, DistributedCheck, edit, in_words
+from ddp_workbook.judging import Comparison, DistributedCheck, edit
 from ddp_workbook.judging.regression import make_batch, make_model
 
 MINUTES = 8
@@ -65,15 +65,10 @@ class Run(NamedTuple):
 
     batches: int
     rows: int
-    size: int = 4  # ranks
+    ranks: int = 4
 
 
 CASES = [Run(4, 3), Run(1, 8), Run(6, 1)]
-
-
-def cases(size: int) -> list[Run]:
-    """The calls at this world size."""
-    return [case._replace(size=size) for case in CASES]
 
 
 def make_args(case: Run, rank: int) -> tuple[nn.Linear, list[tuple[Tensor, Tensor]]]:
@@ -86,7 +81,7 @@ def expected(case: Run) -> list[float]:
     model, losses = make_model(), []
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for number in range(case.batches):
-        parts = [make_batch(number, case.rows, rank) for rank in range(case.size)]
+        parts = [make_batch(number, case.rows, rank) for rank in range(case.ranks)]
         x, y = (torch.cat(part) for part in zip(*parts, strict=True))
         optimizer.zero_grad()
         loss = F.mse_loss(model(x), y)
@@ -101,31 +96,26 @@ SHARD, MAKE_OPTIMIZER = (
     "optimizer = torch.optim.SGD(model.parameters(), lr=0.1)\n",
 )
 CHECK = DistributedCheck(
-    cases=cases,
-    call_text=lambda case: (
-        f"fix_sharded_training(model, batches), {case.batches} batches of {case.rows} rows a rank"
-    ),
+    cases=CASES,
+    call_text="{call}, {case.batches} batches of {case.rows} rows a rank",
     make_args=make_args,
-    observe=lambda returned, model, _: (
-        returned,
-        all(hasattr(parameter, "_local_tensor") for parameter in model.parameters()),
-    ),
-    comparisons=[
-        Comparison(
-            select=lambda obs: obs.actual[0],
-            expected=expected,
-            hint="Compare the losses step by step. In which step do they begin to differ, and "
+    observe=lambda returned, model, _: {
+        "losses": returned,
+        "sharded": all(hasattr(parameter, "_local_tensor") for parameter in model.parameters()),
+    },
+    compare={
+        "losses": Comparison(
+            "Compare the losses step by step. In which step do they begin to differ, and "
             "what was done just before?",
-            show=in_words,
+            expected,
         ),
-        Comparison(
-            select=lambda obs: obs.actual[1],
-            expected=True,
-            hint="Which line shards the model, and what is done to it afterwards?",
+        "sharded": Comparison(
+            "Which line shards the model, and what is done to it afterwards?",
+            True,
             actual="the right losses, of a model that is not sharded",
             required="parameters that are DTensors",
         ),
-    ],
+    },
     mistakes={
         "The loss stays where it was: no step changes the model. Whose parameters does the "
         "optimizer hold?": edit(f"{SHARD}    {MAKE_OPTIMIZER}", f"{MAKE_OPTIMIZER}    {SHARD}"),
@@ -142,7 +132,6 @@ CHECK = DistributedCheck(
             f"    {SHARD}", ""
         ),
     },
-    unchanged_hint="",
     errors={
         "mixed torch.Tensor and DTensor": "One of the two is sharded. Which one did you keep?",
     },

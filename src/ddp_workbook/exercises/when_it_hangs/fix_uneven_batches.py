@@ -17,7 +17,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.judging import Comparison, DistributedCheck, edit, in_words
+from ddp_workbook.judging import Comparison, DistributedCheck, edit
 
 MINUTES = 10
 HINTS = [
@@ -56,15 +56,10 @@ class Rows(NamedTuple):
 
     number: int
     batch_size: int
-    size: int = 4  # ranks
+    ranks: int = 4
 
 
 CASES = [Rows(32, 5), Rows(10, 3), Rows(7, 1), Rows(12, 4), Rows(2, 2), Rows(0, 3), Rows(1, 8)]
-
-
-def cases(size: int) -> list[Rows]:
-    """The calls at this world size."""
-    return [case._replace(size=size) for case in CASES]
 
 
 def rows_of(case: Rows) -> Tensor:
@@ -74,23 +69,19 @@ def rows_of(case: Rows) -> Tensor:
 
 def expected(case: Rows) -> list[float]:
     """The total of each step."""
-    rows, block = rows_of(case), case.size * case.batch_size
+    rows, block = rows_of(case), case.ranks * case.batch_size
     return [rows[start : start + block].sum().item() for start in range(0, case.number, block)]
 
 
 STEPS = "range(0, -(-len(rows) // ranks), batch_size)"
 TOTAL = "own[start : start + batch_size].sum()"
 CHECK = DistributedCheck(
-    cases=cases,
-    call_text=lambda case: f"fix_uneven_batches(rows, {case.batch_size}), {case.number} rows",
+    cases=CASES,
+    call_text="{call}, {case.number} rows",
     make_args=lambda case, rank: (rows_of(case), case.batch_size),
-    comparisons=[
-        Comparison(
-            expected=expected,
-            hint="Go through the steps with pencil and paper: which rows does each rank add?",
-            show=in_words,
-        )
-    ],
+    compare=Comparison(
+        "Go through the steps with pencil and paper: which rows does each rank add?", expected
+    ),
     mistakes={
         "Rows are left out. Who still has rows when the loop ends?": [
             edit("-(-len(rows) // ranks)", "len(rows) // ranks"),

@@ -14,6 +14,7 @@ order. The same bits are the same: 0.0 is not -0.0, and a nan is the same as an 
 
 import math
 import zlib
+from operator import le
 from typing import NamedTuple
 
 import torch
@@ -124,22 +125,21 @@ CHECK = DistributedCheck(
     cases=cases,
     call_text=call_text,
     make_args=lambda case, rank: (tensors_of(case, rank),),
-    comparisons=[
-        Comparison(
-            expected=expected,
-            hint="Print the number that stands for each rank's tensors. Which two are equal, "
+    compare={
+        "ranks": Comparison(
+            "Print the number that stands for each rank's tensors. Which two are equal, "
             "or unequal, and should not be?",
-            show=in_words,
+            expected,
         ),
-        Comparison(
-            select=lambda obs: sum(row["bytes"] for row in obs.communication),
-            expected=64,
-            hint="What do you send that grows with the tensors?",
+        "bytes": Comparison(
+            "What do you send that grows with the tensors?",
+            64,
+            lambda obs: sum(row["bytes"] for row in obs.communication),
             actual="the right ranks, but {value} bytes from rank {rank}",
             required="at most 64",
-            equal=lambda actual, expected: actual <= expected,
+            equal=le,
         ),
-    ],
+    },
     mistakes={
         "A sum forgets where its numbers stand, and what cancels out. What keeps their places?": [
             edit(CRC, "total + int(bits.to(torch.int64).sum())"),

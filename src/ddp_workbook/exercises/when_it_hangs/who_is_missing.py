@@ -29,17 +29,15 @@ from collections import Counter
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 from ddp_workbook.judging import (
     Comparison,
-    Observation,
     Pattern,
     SingleProcessCheck,
     edit,
     in_words,
 )
-from ddp_workbook.judging.equality import is_index
 
 MINUTES = 12
 HINTS = [
@@ -88,15 +86,26 @@ def who_is_missing(
 
 
 DUMPS_FILE = Path(__file__).parents[4] / "data" / "when_it_hangs" / "dumps.json"
-ANSWERS: dict[str, Any] = {  # job -> who is missing, in which call, from which line
-    "ahead": ([3], "broadcast", 52),
-    "leaves_early": ([2], "all_reduce", 44),
-    "another_call": ([0], "all_reduce", 61),
-    "one_alone": ([0, 2, 3], "barrier", 68),
-    "in_a_pair": ([1], "all_reduce", 37),
-    "in_the_other_pair": ([3], "broadcast", 87),
-    "complete": None,
-}
+
+
+class Job(NamedTuple):
+    """A job whose ranks have recorded their calls: who is missing, in which call and line."""
+
+    name: str
+    ranks: list[int] | None
+    call: str | None
+    line: int | None
+
+
+JOBS = [
+    Job("ahead", [3], "broadcast", 52),
+    Job("leaves_early", [2], "all_reduce", 44),
+    Job("another_call", [0], "all_reduce", 61),
+    Job("one_alone", [0, 2, 3], "barrier", 68),
+    Job("in_a_pair", [1], "all_reduce", 37),
+    Job("in_the_other_pair", [3], "broadcast", 87),
+    Job("complete", None, None, None),
+]
 
 
 @cache
@@ -105,12 +114,12 @@ def read_dumps() -> dict[str, dict]:
     return {job["job"]: job for job in json.loads(DUMPS_FILE.read_text("utf-8"))}
 
 
-def make_args(job: str) -> tuple[list[list[dict]], dict[str, list[int]]]:
+def make_args(job: Job) -> tuple[list[list[dict]], dict[str, list[int]]]:
     """The dumps of a job, and its groups."""
-    return read_dumps()[job]["dumps"], read_dumps()[job]["groups"]
+    return read_dumps()[job.name]["dumps"], read_dumps()[job.name]["groups"]
 
 
-def call_text(job: str) -> str:
+def call_text(job: Job) -> str:
     """The call, with the last three entries of each rank."""
     rows = []
     for rank, entries in enumerate(make_args(job)[0]):
@@ -121,88 +130,40 @@ def call_text(job: str) -> str:
     return "\n".join(["who_is_missing(dumps, groups), group:call", *rows])
 
 
-def form_error(returned: Any) -> str:
-    """What came back if it is neither None nor three such things; else ""."""
-    if returned is None:
-        return ""
-    if not isinstance(returned, tuple | list) or len(returned) != 3:
-        return in_words(returned)
-    ranks, call, line = returned
-    are_ranks = isinstance(ranks, tuple | list) and all(map(is_index, ranks))
-    return "" if are_ranks and isinstance(call, str) and is_index(line) else in_words(returned)
-
-
-def part(obs: Observation, number: int) -> Any:
-    """The ranks, the call or the line; None if nobody is missing."""
-    value = obs.actual[number] if obs.actual else None
-    return [*value] if isinstance(value, list | tuple) else value
-
-
-def same_number_of_calls(job: str) -> bool:
+def same_number_of_calls(job: Job) -> bool:
     """Whether the ranks of each group have made the same number of calls in it."""
     dumps, groups = make_args(job)
     counts = [Counter(e["process_group"][0] for e in entries) for entries in dumps]
     return all(len({counts[rank][g] for rank in ranks}) == 1 for g, ranks in groups.items())
 
 
-def expected(number: int) -> Any:
-    """The right one of these."""
-    return lambda job: ANSWERS[job] and ANSWERS[job][number]
-
-
-FORM = Comparison(
-    select=lambda obs: form_error(obs.actual),
-    expected="",
-    hint="Which of your lines makes the list of ranks, the name and the line number?",
-    show=str,
-    required='such as ([2], "all_reduce", 52), or None',
-)
-WHO = Comparison(
-    select=lambda obs: part(obs, 0),
-    expected=expected(0),
-    mistakes={
-        "No rank has made fewer calls here, but one has made another call in the place of the "
-        "right one. Which of your lines compares the names in a row?": Pattern(
-            lambda obs: obs.value is None and obs.expected and same_number_of_calls(obs.case)
-        ),
-        "None came back, and ranks wait. Does your loop reach the last call of the rank that has "
-        "made most?": Pattern(lambda obs: obs.value is None),
-        "All ranks have made all calls here. What do you return then?": Pattern(
-            lambda obs: obs.expected is None
-        ),
-    },
-    hint="Go through the rows of each group's table. Which is the first that some rank has "
-    "not made, and does that rank wait in another group?",
-    actual=lambda obs: in_words(obs.value) + (f" in {obs.actual[1]}" if obs.actual else ""),
-    required=lambda obs: (
-        f"{obs.expected} in {ANSWERS[obs.case][1]}" if obs.expected else "None: nobody is missing"
-    ),
-)
-CALL = Comparison(
-    select=lambda obs: part(obs, 1),
-    expected=expected(1),
-    hint="The ranks are right. Which call of which group did they never enter? Leave the "
-    "backend out of its name.",
-    show=str,
-)
-LINE = Comparison(
-    select=lambda obs: part(obs, 2),
-    expected=expected(2),
-    hint="Which frame is the innermost that belongs to train.py, and whose stack is it? Take "
-    "that of a rank that has entered the call.",
-    actual="line {value}",
-    required="line {expected}",
-)
 WAITS_ELSEWHERE, MISSING = (
     "if any(waits_in.get(rank, group) != group for rank in missing):",
     "if one != name]",
 )
 ROW_LOOP = "for calls in zip_longest(*own):"
 CHECK = SingleProcessCheck(
-    cases=[*ANSWERS],
+    cases=JOBS,
     make_args=make_args,
     call_text=call_text,
-    comparisons=[FORM, WHO, CALL, LINE],
+    compare={
+        "form": Comparison(
+            "Which of your lines makes the list of ranks, the name and the line number?",
+            required='such as ([2], "all_reduce", 52), or None',
+        ),
+        "ranks": Comparison(
+            "Go through the rows of each group's table. Which is the first that some rank has "
+            "not made, and does that rank wait in another group?",
+            actual=lambda obs: in_words(obs.value) + (f" in {obs.actual[1]}" if obs.actual else ""),
+            required=lambda obs: (
+                f"{obs.expected} in {obs.case.call}" if obs.expected else "None: nobody is missing"
+            ),
+        ),
+        "call": "The ranks are right. Which call of which group did they never enter? Leave the "
+        "backend out of its name.",
+        "line": "Which frame is the innermost that belongs to train.py, and whose stack is it? "
+        "Take that of a rank that has entered the call.",
+    },
     mistakes={
         "A rank that is ahead waits in the newest call, but others wait in an older one. Which is "
         "the first row with a gap?": edit(ROW_LOOP, "for calls in [*zip_longest(*own)][::-1]:"),
@@ -238,6 +199,16 @@ CHECK = SingleProcessCheck(
         "This is the outermost frame. Where in train.py does the call itself stand?": edit(
             'next(one["line"] for one in frames if one["filename"] == "train.py")',
             'frames[-1]["line"]',
+        ),
+        "No rank has made fewer calls here, but one has made another call in the place of the "
+        "right one. Which of your lines compares the names in a row?": Pattern(
+            lambda obs: obs.value is None and obs.expected and same_number_of_calls(obs.case),
+            "ranks",
+        ),
+        "None came back, and ranks wait. Does your loop reach the last call of the rank that has "
+        "made most?": Pattern(lambda obs: obs.value is None, "ranks"),
+        "All ranks have made all calls here. What do you return then?": Pattern(
+            lambda obs: obs.expected is None, "ranks"
         ),
     },
     unchanged_hint="Which line changes what the recorder has noted?",

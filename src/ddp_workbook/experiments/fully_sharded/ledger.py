@@ -22,7 +22,8 @@ from ddp_workbook.experiments.fully_sharded.strategies import (
     measure_steps,
     units_of,
 )
-from ddp_workbook.experiments.one_gpu import FOLDER, recorded_gpu
+from ddp_workbook.experiments.gpu_tables import FOLDER, recorded_gpu
+from ddp_workbook.page.display import TextTable, text_table
 from manyranks import figures
 from manyranks.figures.palette import INK, part_look, tint
 from manyranks.launcher.launch import launch
@@ -199,7 +200,7 @@ def by_depth(depths: Sequence[int], ranks: int = 4, width: int = WIDTH) -> pd.Da
 
 
 def read_ledger(folder: Path = FOLDER) -> pd.DataFrame:
-    """What `make gpu` recorded of the strategies, in MB, beside the formulas; without rows if none.
+    """What `make gpu` recorded of the strategies, in MB, beside the formulas.
 
     A row for each strategy and size: machine, strategy, ranks, width, depth, batch; what is kept by
     formula, and as counted on the GPU's rank; all parts together by formula, and the allocator's
@@ -230,10 +231,13 @@ def read_ledger(folder: Path = FOLDER) -> pd.DataFrame:
                 "allocator's peak": moment_bytes["peak_bytes", "next step"] / MB,
             }
         )
-    columns = [
-        *about, "kept, by formula", "kept, counted", "all parts, by formula", "allocator's peak",
-    ]  # fmt: skip
-    return pd.DataFrame(rows, columns=columns).round(1)
+    return pd.DataFrame(rows).round(1)
+
+
+def recorded_table() -> TextTable:
+    """The same as a page shows it, below the machine."""
+    ledger = read_ledger()
+    return text_table(ledger.drop(columns="machine"), ledger["machine"].iloc[0])
 
 
 def predicted_parts(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pandas as pd
@@ -12,8 +14,7 @@ from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 
 import ddp_workbook
-from ddp_workbook.experiments.fully_sharded.strategies import FAKE
-from ddp_workbook.experiments.one_gpu import FOLDER, group
+from ddp_workbook.experiments.fully_sharded.strategies import FAKE, group
 from manyranks import figures
 from manyranks.figures.palette import INK, part_look
 from manyranks.planning import formulas
@@ -22,6 +23,7 @@ from manyranks.planning.plan import Plan, plan
 from manyranks.planning.settings import PRECISIONS, STRATEGIES
 from manyranks.planning.speed import between_nodes, in_ring
 
+MODELS = Path(__file__).parents[4] / "data" / "models"
 GIB, GB = 2**30, 10**9
 SIZES = ("0.1B", "0.3B", "1B", "3B", "8B", "13B", "30B", "70B", "175B", "405B")
 GPUS = tuple(2**power for power in range(13))  # 1 to 4,096
@@ -117,7 +119,7 @@ def sharded_by_torch(result: Plan) -> int:
     The ranks are fake and the parameters on `meta`, so that any number of both fits into a process.
     """
     settings, nbytes = result.settings, 0
-    with group(FAKE, settings.gpus, torch.device("cpu")):
+    with group(FAKE, settings.gpus):
         mesh = init_device_mesh("cpu", (settings.gpus,))
         for unit in settings.units(result.shape):
             module = nn.Module()
@@ -220,7 +222,7 @@ def six_questions(parameters: Any, gpus: int, **options: Any) -> pd.DataFrame:
 def configs(gpus: int = 64) -> pd.DataFrame:
     """The configs of data/models: their parameters in billions, and GB on each of so many H100s."""
     rows = {}
-    for path in sorted((FOLDER.parent / "models").glob("*.json")):
+    for path in sorted(MODELS.glob("*.json")):
         result = plan(path, gpus)
         rows[path.stem] = {
             "parameters": result.shape.parameters / GB,
@@ -240,7 +242,10 @@ HERD = "The Llama 3 herd of models, 2024, table 4"
 ZERO = "Rajbhandari et al., ZeRO, 2020, figure 1"
 EAGER = "eager PyTorch reached a third of the peak"
 FEWER = "torchtitan kept every second product"
-NO_PIPELINE = "it had 16 pipeline stages: a GPU gathered a 16th of the blocks"
+DEEPSEEK = "DeepSeek-V3 technical report, 2024, sections 3.1, 3.2 and 4.2"
+GUESSED_STAGES = "the paper does not say how many stages a rank had; 8 are assumed"
+FLOAT8 = "it computed in Float8, of which a plan knows nothing"
+FLOAT8_AND_ONE = "it computed in Float8; micro-batches of one sequence are assumed"
 
 
 def mpt(name: str, layers: int, width: int, heads: int) -> DecoderShape:
@@ -260,7 +265,6 @@ def published_runs() -> pd.DataFrame:
         for gpus in (8, 128)
     }
     saving = (small[8].ledger.model_states - small[128].ledger.model_states) / GIB
-    herd = plan("405B", 8192, tensor=8, batch=2, sequence=8192, checkpoint=False)
     kept = plan("7.5B", 64).ledger.model_states / GB
     seven, thirty = mpt("MPT 7B", 32, 4096, 32), mpt("MPT 30B", 48, 7168, 56)
     runs = {  # a micro-batch, and how many of them make a step
@@ -293,9 +297,100 @@ def published_runs() -> pd.DataFrame:
             "it reached more than half of the peak",
             TITAN_A100,
         ),
-        ("Llama 3 405B, 8,192 H100: MFU in %", 43, 100 * herd.mfu, NO_PIPELINE, HERD),
+        ("Llama 3 405B, 8,192 H100: MFU in %", 43, 100 * herd(8192).mfu, GUESSED_STAGES, HERD),
         ("7.5 billion parameters: GB kept on each of 64", 1.9, kept, "", ZERO),
     ]
+    return beside_plans(rows)
+
+
+def herd(gpus: int, *, sequence: int = 8192, context: int = 1, stages_per_rank: int = 8) -> Plan:
+    """Llama 3 405B as it was trained: 16 million tokens a step, nothing computed twice."""
+    return plan(
+        "405B",
+        gpus,
+        tensor=8,
+        pipeline=16,
+        context=context,
+        schedule="interleaved",
+        stages_per_rank=stages_per_rank,
+        sequence=sequence,
+        global_batch=2**24 // sequence,
+        checkpoint=False,
+    )
+
+
+def published_splits() -> pd.DataFrame:
+    """Published runs with pipeline, context and expert degrees, as in `published_runs`."""
+    titan: dict[str, Any] = {"gpus": 512, "memory": "96GB", "tensor": 8, "pipeline": 8}
+    titan |= {"sequence": 8192, "micro_batches": 32}
+    once, twice = plan("405B", **titan), plan("405B", **titan, schedule="interleaved")
+    eight = {
+        context: plan("8B", 8, "96GB", context=context, sequence=32768 * context)
+        for context in (2, 8)
+    }
+    deepseek = plan(
+        "DeepSeek-V3", 2048, pipeline=16, expert=64, schedule="zero-bubble", global_batch=15360,
+        checkpoint="selective",
+    )  # fmt: skip
+    hidden = replace(
+        deepseek,
+        expert_seconds=0.0,
+        bubble_seconds=deepseek.compute_seconds * deepseek.bubble / (1 - deepseek.bubble),
+    )
+    long = herd(16384, sequence=131072, context=16)
+    wide = "Llama 3 405B, 512 H100 (tensor 8, pipeline 8)"
+    cut = "Llama 3 8B, 8 H100, context"
+    attention = "nine tenths of it are attention; it reached a quarter of the peak"
+    rows = [
+        ("Llama 3 405B, 8,192 H100: MFU in %", 43, 100 * herd(8192).mfu, GUESSED_STAGES, HERD),
+        ("the same, 16,384 H100", 41, 100 * herd(16384).mfu, GUESSED_STAGES, HERD),
+        ("the same, with context 16", 38, 100 * long.mfu, GUESSED_STAGES, HERD),
+        (f"{wide}, 1F1B: tokens/s on each GPU", 100, once.tokens_per_second, FLOAT8_AND_ONE, TITAN),
+        ("the same, interleaved", 128, twice.tokens_per_second, FLOAT8_AND_ONE, TITAN),
+        (
+            "Llama 3 405B, 8,192 H100: GB needed, of 80",
+            80,
+            herd(8192).ledger.device / GB,
+            "it freed early what no later operation needs",
+            HERD,
+        ),
+        (
+            f"{wide}, 1F1B: GiB",
+            82.5,
+            once.ledger.device / GIB,
+            "not explained: the size of its micro-batches is not published",
+            TITAN,
+        ),
+        (f"{cut} 2: tokens/s on each GPU", 2540, eight[2].tokens_per_second, FLOAT8, TITAN),
+        (f"{cut} 2: GiB", 84.2, eight[2].ledger.device / GIB, "", TITAN),
+        (f"{cut} 8: tokens/s on each GPU", 548, eight[8].tokens_per_second, attention, TITAN),
+        (
+            "DeepSeek-V3, 2,048 H800 (pipeline 16, expert 64): tokens/s on each GPU",
+            10**12 / 180_000 / 3600,
+            deepseek.tokens_per_second,
+            "it hid its all-to-alls, sent in 8 bits, and to 4 nodes at most",
+            DEEPSEEK,
+        ),
+        (
+            "the same, with all of them hidden",
+            10**12 / 180_000 / 3600,
+            hidden.tokens_per_second,
+            FLOAT8,
+            DEEPSEEK,
+        ),
+        (
+            "DeepSeek-V3: GB needed, of 80",
+            80,
+            deepseek.ledger.device / GB,
+            "it kept activations in 8 bits, and computed norms and projections again",
+            DEEPSEEK,
+        ),
+    ]
+    return beside_plans(rows)
+
+
+def beside_plans(rows: list[tuple[str, float, float, str, str]]) -> pd.DataFrame:
+    """The table of published numbers and plans: what, published, plan, off, why, source."""
     table = pd.DataFrame(rows, columns=["what", "published", "plan", "why", "source"])
     table.insert(3, "off", (table["plan"] / table["published"] - 1).map("{:+.0%}".format))
     for column in ("published", "plan"):

@@ -1,8 +1,9 @@
 """The ways to share a model that chapter 06 compares: how each wraps it, its formulas, its step."""
 
+import gc
 import warnings
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -196,6 +197,29 @@ def units_of(model: DigitsTransformer) -> Units:
     inside = {id(parameter) for parameter in model.blocks.parameters()}
     root = [p.shape for p in model.parameters() if id(p) not in inside]
     return [root, *([p.shape for p in block.parameters()] for block in model.blocks)]
+
+
+@contextmanager
+def group(backend: str, ranks: int, device: torch.device | None = None) -> Iterator[None]:
+    """A default group in which this process is rank 0; none where `backend` is "".
+
+    With FAKE there are no others; nccl needs the GPU of this rank.
+    """
+    if not backend:
+        yield
+        return
+    store = dist.HashStore()  # within this process: no port, and no look-up of a host's name
+    bound = device if backend == "nccl" else None  # connected now, and to this GPU
+    if backend == FAKE:
+        from torch.testing._internal.distributed import fake_pg  # registers the backend
+
+        store = fake_pg.FakeStore()
+    dist.init_process_group(backend, store=store, rank=0, world_size=ranks, device_id=bound)
+    try:
+        yield
+    finally:  # nobody else is in this group who could wait
+        gc.collect()
+        dist.destroy_process_group()
 
 
 # A step, measured

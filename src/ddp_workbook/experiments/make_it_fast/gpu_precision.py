@@ -1,6 +1,6 @@
 """A step on a GPU in each precision (`data/gpu`), as page 10 draws it."""
 
-from ddp_workbook.experiments.one_gpu import recorded_gpu
+from ddp_workbook.experiments.gpu_tables import recorded_gpu
 from manyranks import figures
 
 WIDTH = 2048  # of the model

@@ -129,7 +129,7 @@ def refusals() -> pd.DataFrame:
 
     def outcome(backend: str) -> str:
         try:
-            text = launch(first_refusal, backend, ranks=1, timeout=60)[0]
+            text = launch(first_refusal, backend, ranks=1, timeout=60, as_if_gpus=False)[0]
         except WorkbookError as error:  # the process ended, or hung
             text = str(error).splitlines()[0]
         return text

@@ -1,15 +1,17 @@
-"""What one NVIDIA GPU can show: measured by `make gpu`, shown on pages as recorded.
+"""What one NVIDIA GPU can show:  python -m benchmarks.gpu.measurements memory
 
-A measurement is a dict of cases; each case is a function that returns rows. A case that fails, a
-model too wide for a small GPU for instance, leaves the others alone. All of them also run on a CPU,
-where nothing counts the bytes of an allocator: those columns stay empty.
+A measurement is a dict of cases; each case is a function that returns rows, and the keys of a row
+are the columns of the table in data/gpu, whose README explains them. A case that fails, a model too
+wide for a small GPU for instance, leaves the others alone. All of them also run on a CPU, where
+nothing counts the bytes of an allocator: those columns stay empty.
 """
 
 import contextlib
 import gc
+import sys
 import time
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import date
 from functools import partial
@@ -19,7 +21,6 @@ from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
-import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
@@ -28,12 +29,11 @@ from ddp_workbook.chapters import fully_sharded_real_run as program
 from ddp_workbook.chapters.digits import CLASSES, PIXELS, SIDE, DigitsTransformer
 from ddp_workbook.chapters.fully_sharded_real_run import Settings
 from ddp_workbook.experiments.data_parallel.step_times import Size
-from ddp_workbook.experiments.fully_sharded.strategies import FAKE, STRATEGIES, Strategy
-from ddp_workbook.page.display import TextTable, text_table
+from ddp_workbook.experiments.fully_sharded.strategies import FAKE, STRATEGIES, Strategy, group
+from ddp_workbook.experiments.gpu_tables import FOLDER
 from manyranks.files import write_atomically
 from manyranks.recording.timing import compare, speed_up, summary, synchronise, time_step
 
-FOLDER = Path(__file__).parents[3] / "data" / "gpu"
 SMALL, WIDE = Size(64, 3, 64), Size(1024, 8, 1024)  # the page's model; one that fills a GPU
 HEAVY = (Size(1024, 4, 1024), Size(2048, 4, 1024))  # nearly all of a step is matrix products
 BATCHES = (64, 256, 1024)
@@ -44,125 +44,8 @@ RANKS = 8  # of the fake world, in which this process is rank 0
 MOMENTS = ("built", "forward", "backward", "optimizer step", "zero_grad", "next step")
 ROUNDS, CASE_BUDGET_S = 30, 8.0  # at most, for the timings of one case
 
-# The columns of each CSV, after `machine` and `date`. A unit is the end of a column's name; batch
-# is in rows, of eight tokens each, and an interquartile range goes from q1 to q3.
-MODEL = ("width", "depth", "batch")
-TIMES = ("median_ms", "q1_ms", "q3_ms", "steps")
-COLUMNS = {
-    "memory": (
-        *MODEL, "strategy", "backend", "ranks", "after",
-        "counted_bytes", "allocated_bytes", "peak_bytes",
-    ),
-    "activations": (*MODEL, "checkpointing", "activation_bytes", "peak_bytes", *TIMES),
-    "precision": (*MODEL, "candidate", *TIMES, "times_as_fast", "tflop_per_s"),
-    "one_rank": (*MODEL, "candidate", *TIMES, "times_as_long"),
-    "real_run": (
-        "layers", "width", "length", "batch", "checkpointing", "compiled",
-        "peak_bytes", *TIMES, "tokens_per_s", "mfu_percent",
-    ),
-    "copies": (
-        "mebibytes", "host_memory", "non_blocking",
-        "median_gb_per_s", "q1_gb_per_s", "q3_gb_per_s", "copies", "returns_after_ms",
-    ),
-}  # fmt: skip
-
-PAGE_COLUMNS = {  # what pages show of a table
-    "activations": ("batch", "checkpointing", "activation_bytes", "peak_bytes", "median_ms"),
-    "precision": (*MODEL, "candidate", "median_ms", "times_as_fast"),
-    "one_rank": (*MODEL, "candidate", "median_ms", "times_as_long"),
-    "real_run": (
-        "checkpointing", "compiled", "peak_bytes", "median_ms", "tokens_per_s", "mfu_percent",
-    ),
-    "copies": (
-        "mebibytes", "host_memory", "non_blocking", "median_gb_per_s", "returns_after_ms",
-    ),
-}  # fmt: skip
-HEADINGS = {  # of columns whose names are not words; bytes are shown in GB, of 10^9 bytes
-    "candidate": "way",
-    "activation_bytes": "kept for backward, GB",
-    "peak_bytes": "peak, GB",
-    "median_ms": "a step, ms",
-    "times_as_fast": "times as fast",
-    "times_as_long": "times as long",
-    "tokens_per_s": "tokens a second",
-    "mfu_percent": "MFU, %",
-    "mebibytes": "MiB",
-    "host_memory": "host memory",
-    "median_gb_per_s": "GB a second",
-    "returns_after_ms": "the call returns after, ms",
-}
-
 Row = dict[str, Any]
 Cases = dict[str, Callable[[], list[Row]]]
-
-
-# Recorded runs
-
-
-def recorded_gpu(name: str, folder: Path = FOLDER) -> pd.DataFrame:
-    """What `make gpu` has recorded; no rows, but all columns, where nobody has run it yet.
-
-    `name` is a key of COLUMNS, such as memory or precision. The column machine names the
-    GPU, torch and CUDA, date the day. Raises ValueError for another name.
-    """
-    if name not in COLUMNS:
-        raise ValueError(f"{name!r} is none of {', '.join(COLUMNS)}.")
-    path = folder / f"{name}.csv"
-    return pd.read_csv(path) if path.is_file() else pd.DataFrame(columns=_header(name))
-
-
-def recorded_gpu_table(name: str, folder: Path = FOLDER, **only: float) -> TextTable | str:
-    """A recorded table as a page shows it, below its machine; a sentence if nothing can be shown.
-
-    `name` is as for `recorded_gpu`; `only` selects rows, as mebibytes=256. An older `make gpu` may
-    have written other columns.
-    """
-    table = recorded_gpu(name, folder)
-    if missing := [column for column in PAGE_COLUMNS[name] if column not in table]:
-        lacks = f"data/gpu/{name}.csv has no column {', '.join(missing)}"
-        return f"{lacks}: an older version wrote it. Run `make gpu` again."
-    if table.empty:
-        return "No GPU has been measured yet. On a machine with an NVIDIA GPU, `make gpu` does it."
-    for column, value in only.items():
-        table = table[table[column] == value]
-    of_bytes = [column for column in PAGE_COLUMNS[name] if column.endswith("_bytes")]
-    shown = table[[*PAGE_COLUMNS[name]]].assign(**{each: table[each] / 1e9 for each in of_bytes})
-    caption = f"{table['machine'].iloc[0]}, {table['date'].iloc[0]}"
-    return text_table(shown.rename(columns=HEADINGS), caption)
-
-
-def record(name: str, rows: Sequence[Row], machine: str, folder: Path = FOLDER) -> Path:
-    """Write rows of a measurement, whole or not at all; return the CSV's path."""
-    head = {"machine": machine, "date": date.today().isoformat()}
-    frame = pd.DataFrame([head | row for row in rows], columns=_header(name))
-    text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
-    return write_atomically(folder / f"{name}.csv", text)
-
-
-def _header(name: str) -> list[str]:
-    return ["machine", "date", *COLUMNS[name]]
-
-
-def name_of(device: torch.device) -> str:
-    """The GPU's name with the versions of torch and CUDA; no name of a host."""
-    if device.type != "cuda":
-        return f"CPU, torch {torch.__version__}"
-    gpu = torch.cuda.get_device_name(device)
-    return f"{gpu}, torch {torch.__version__}, CUDA {torch.version.cuda}"
-
-
-def run_cases(cases: Cases) -> tuple[list[Row], dict[str, str]]:
-    """The rows of all cases that succeed, and the traceback of each that does not."""
-    rows, tracebacks = [], {}
-    for name, case in cases.items():
-        try:
-            rows += case()
-        except Exception:  # text alone is kept: a traceback would hold on to the tensors
-            tracebacks[name] = traceback.format_exc()
-        gc.collect()  # DDP and FSDP leave cycles
-        if torch.cuda.is_initialized():
-            torch.cuda.empty_cache()
-    return rows, tracebacks
 
 
 # Memory: the ledger's third column
@@ -501,7 +384,8 @@ def _real_run(settings: Settings, device: torch.device, rounds: int) -> list[Row
     about = {name: getattr(settings, name) for name in ("layers", "width", "length", "batch")}
     about |= {"checkpointing": settings.checkpointing, "compiled": bool(settings.compile)}
     share = program.flops_per_token(model, settings) * rate / program.peak_flops(device)
-    return [about | times | {"peak_bytes": peak, "tokens_per_s": rate, "mfu_percent": 100 * share}]
+    speed = {"tokens_per_s": rate, "mfu_percent": 100 * share}
+    return [about | {"peak_bytes": peak} | times | speed]
 
 
 # Copies to the device
@@ -555,17 +439,7 @@ def _until_it_returns(call: Callable, device: torch.device) -> float:
     return seconds
 
 
-MEASUREMENTS: dict[str, Callable[..., Cases]] = {
-    "memory": memory,
-    "activations": activations,
-    "precision": precision,
-    "one_rank": one_rank,
-    "real_run": real_run,
-    "copies": copies,
-}
-
-
-# Models, batches, groups
+# Models and batches
 
 
 def new_model(size: Size, device: torch.device) -> DigitsTransformer:
@@ -607,25 +481,67 @@ def training_step(
     return step
 
 
-@contextlib.contextmanager
-def group(backend: str, ranks: int, device: torch.device) -> Iterator[None]:
-    """A default group in which this process is rank 0; none where `backend` is ""."""
-    if not backend:
-        yield
-        return
-    store = dist.HashStore()  # within this process: no port, and no look-up of a host's name
-    bound = device if backend == "nccl" else None  # connected now, and to this GPU
-    if backend == FAKE:
-        from torch.testing._internal.distributed import fake_pg  # registers the backend
-
-        store = fake_pg.FakeStore()
-    dist.init_process_group(backend, store=store, rank=0, world_size=ranks, device_id=bound)
-    try:
-        yield
-    finally:  # nobody else is in this group who could wait
-        gc.collect()
-        dist.destroy_process_group()
-
-
 def _words(size: Size) -> str:
     return f"width {size.width}, depth {size.depth}, batch {size.batch}"
+
+
+# Measured, and recorded
+
+MEASUREMENTS: dict[str, Callable[..., Cases]] = {
+    "memory": memory,
+    "activations": activations,
+    "precision": precision,
+    "one_rank": one_rank,
+    "real_run": real_run,
+    "copies": copies,
+}
+
+
+def measure(name: str, device: torch.device, folder: Path = FOLDER, **smaller: Any) -> str:
+    """Measure and record; return what failed in words, or "".
+
+    Cases that succeed are recorded even if others fail. `smaller` goes to the measurement.
+    """
+    rows, failed = run_cases(MEASUREMENTS[name](device, **smaller))
+    if rows:
+        print(record(name, rows, name_of(device), folder))
+    for case, text in failed.items():
+        print(f"\n{case}\n{text}")
+    errors = [f"{case}: {text.splitlines()[-1]}" for case, text in failed.items()]
+    suffix = f", and {len(errors) - 1} more" if len(errors) > 1 else ""
+    return errors[0] + suffix if errors else ""
+
+
+def run_cases(cases: Cases) -> tuple[list[Row], dict[str, str]]:
+    """The rows of all cases that succeed, and the traceback of each that does not."""
+    rows, tracebacks = [], {}
+    for name, case in cases.items():
+        try:
+            rows += case()
+        except Exception:  # text alone is kept: a traceback would hold on to the tensors
+            tracebacks[name] = traceback.format_exc()
+        gc.collect()  # DDP and FSDP leave cycles
+        if torch.cuda.is_initialized():
+            torch.cuda.empty_cache()
+    return rows, tracebacks
+
+
+def record(name: str, rows: Sequence[Row], machine: str, folder: Path = FOLDER) -> Path:
+    """Write rows of a measurement, whole or not at all; return the CSV's path."""
+    head = {"machine": machine, "date": date.today().isoformat()}
+    frame = pd.DataFrame([head | row for row in rows])
+    text = frame.to_csv(index=False, float_format="%.6g", lineterminator="\n")
+    return write_atomically(folder / f"{name}.csv", text)
+
+
+def name_of(device: torch.device) -> str:
+    """The GPU's name with the versions of torch and CUDA; no name of a host."""
+    if device.type != "cuda":
+        return f"CPU, torch {torch.__version__}"
+    gpu = torch.cuda.get_device_name(device)
+    return f"{gpu}, torch {torch.__version__}, CUDA {torch.version.cuda}"
+
+
+if __name__ == "__main__":
+    torch.cuda.set_device(0)
+    sys.exit(measure(sys.argv[1], torch.device("cuda", 0)) or None)
