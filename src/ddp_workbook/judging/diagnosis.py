@@ -153,9 +153,9 @@ def is_wrong(comparison: Comparison, obs: Observation) -> bool:
 def type_hint(comparison: Comparison, obs: Observation) -> str:
     """Where to look if the value has another type, or less precision; else ""."""
     value, expected = obs.value, obs.expected
-    if value is UNUSABLE:
+    if value is UNUSABLE and obs.actual is not None:
         return ""
-    if value is None and expected is not None:
+    if (value is None or value is UNUSABLE) and expected is not None:
         return RETURNS_NONE + (FILLS_IN_PLACE if obs.communication else "")
     if kind(value) != kind(expected) and not (is_number(value) and is_number(expected)):
         return WRONG_TYPE.format(actual=kind(value), expected=kind(expected))

@@ -3,11 +3,12 @@
 import pytest
 
 from ddp_workbook.chapters.digits import DigitsTransformer
-from ddp_workbook.exercises.fully_sharded.memory_per_rank import CASES, DIGITS, KEYS, Measurement
+from ddp_workbook.exercises.fully_sharded.memory_per_rank import CASES, DIGITS, Measurement
 from manyranks.launcher.launch import launch
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
 from tests.workers.held_by_strategies import measure_cases
 
+KEYS = ("parameters", "gradients", "optimizer", "gathered")
 RARELY = pytest.mark.release("bytes that 1, 3 and 6 ranks hold, measured again")
 SIZES = [
     size if size in (2, 4) else pytest.param(size, marks=RARELY)

@@ -73,6 +73,7 @@ CHECK = SingleProcessCheck(
     ),
     make_args=make_args,
     compare={
+        "form": "Which of your lines makes the list of gradients?",
         "shapes": Comparison(
             "Each parameter has its own shape. Which line decides it here?",
             SHAPES,
