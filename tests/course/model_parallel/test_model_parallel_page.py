@@ -2,7 +2,7 @@
 
 import pytest
 
-from ddp_workbook.experiments.model_parallel import dimensions, tensor_parallel, walls
+from ddp_workbook.experiments.model_parallel import dimensions, published, tensor_parallel, walls
 
 
 @pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.push("blocks on ranks"))])
@@ -65,9 +65,11 @@ def test_the_last_dimension_stays_in_the_node(order):
     assert f"Mesh ({order})" in dimensions.mesh_plot(found, order).alt
 
 
-def test_published_degrees_multiply_to_the_gpus():
-    for _, row in dimensions.published().iterrows():
+def test_published_degrees_multiply_to_the_gpus_and_are_planned_nearly_as_published():
+    for _, row in published.trainings().iterrows():
         product = row["tensor"] * row["context"] * row["pipeline"] * row["data"]
         assert f"{product:,}" == row["GPUs"]
         length = int(row["sequence length"].replace(",", ""))
         assert length * row["sequences of a data group"] * row["data"] == 2**24  # 16 M
+        mfu, by_plan = (float(row[name].rstrip("%")) for name in ("MFU", "MFU by plan"))
+        assert by_plan == pytest.approx(mfu, rel=0.15)

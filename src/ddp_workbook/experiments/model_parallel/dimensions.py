@@ -143,18 +143,3 @@ def play_order() -> ddp_workbook.Play:
         order=ddp_workbook.choice("dimensions", ORDERS, ORDERS[0]),
         samples=ddp_workbook.slider("samples of all ranks", SAMPLES, 128),
     )
-
-
-# Published runs
-
-
-def published() -> pd.DataFrame:
-    """Llama 3 405B's three configurations, as its authors published them in their table 4."""
-    rows = [
-        ("8,192", 8, 1, 16, 64, "8,192", 32, "16 M", "43%"),
-        ("16,384", 8, 1, 16, 128, "8,192", 16, "16 M", "41%"),
-        ("16,384", 8, 16, 16, 8, "131,072", 16, "16 M", "38%"),
-    ]
-    columns = ["GPUs", "tensor", "context", "pipeline", "data", "sequence length"]
-    columns += ["sequences of a data group", "tokens a step", "MFU"]
-    return pd.DataFrame(rows, columns=columns)

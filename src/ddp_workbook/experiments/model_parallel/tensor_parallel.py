@@ -221,5 +221,5 @@ def dropout(ranks: int = 2) -> pd.DataFrame:
         first, second, *_ = launch(masks, place, same, ranks=ranks)
         equal = (first == second).float().mean().item()
         rows.append((place, "the same" if same else "its own", f"{equal:.0%}", words))
-    columns = ["dropout", "seed of a rank", "masks that agree", ""]
+    columns = ["dropout", "seed of a rank", "masks that agree", "so this is"]
     return pd.DataFrame(rows, columns=columns)

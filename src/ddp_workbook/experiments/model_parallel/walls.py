@@ -9,9 +9,9 @@ from manyranks import figures
 from manyranks.figures.palette import series_colour, tint
 from manyranks.planning.plan import Plan, plan
 
-SIZES = ("8B", "70B", "405B")
+SIZES = ("8B", "70B", "405B", "1T")
 SEQUENCES = (4096, 8192, 32768, 131072)
-GPUS = (8, 64, 512, 2048, 8192, 16384)
+GPUS = (8, 64, 512, 2048, 8192, 16384, 32768)
 LINKS = ("InfiniBand NDR", "Ethernet 100G", "Ethernet 10G")
 BATCH = 16e6  # tokens a step: that of Llama 3 405B, whose authors raised it to no more
 GB = 1e9
