@@ -29,8 +29,8 @@ CALL_IT_ONCE = (
     "call of {name}, with this rank and world_size."
 )
 OTHER_NUMBER = (
-    "mp.spawn is asked for {asked} processes, and {ranks} ranks have been started. With ranks=1 "
-    "the script starts its processes itself; with ranks={asked}, mp.spawn runs {name} in each rank."
+    "mp.spawn is asked for {asked} processes, and {ranks} ranks have been started. Launch with "
+    "ranks=1: then the script starts the processes of {name} itself."
 )
 SHARED = (
     "mp.spawn passes {kind} to {name}, by which processes share what they hold, and in several "
