@@ -15,8 +15,8 @@ class Extent:
     """How much is looked at before the script is ended."""
 
     batches: int = 64  # of each pass over a loader
-    passes: int = 3  # over a loader
-    steps: int = 192  # of each optimizer
+    passes: int = 12  # over a loader
+    steps: int = 384  # of each optimizer
     seconds: float = 20.0  # from the first step on
 
 

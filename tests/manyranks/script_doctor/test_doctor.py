@@ -74,8 +74,8 @@ def test_a_script_that_cannot_train_is_told_why(text, said, script):
 @pytest.mark.parametrize(
     ("text", "steps"),
     [
-        (f"{MODEL}while True:\n    {STEP}", 192),
-        (f"{MODEL}while True:\n    try:\n        {STEP}    except:\n        pass", 193),
+        (f"{MODEL}while True:\n    {STEP}", 384),
+        (f"{MODEL}while True:\n    try:\n        {STEP}    except:\n        pass", 385),
         (f"{MODEL}for _ in range(5):\n    {STEP}sys.exit(0)", 5),
     ],
 )
