@@ -1,10 +1,11 @@
 """`torch.cuda` and `torch.accelerator` where there is no GPU."""
 
+import os
 import time
 from collections import defaultdict
 from collections.abc import Callable
 from contextlib import ContextDecorator
-from types import ModuleType, SimpleNamespace
+from types import ModuleType
 from typing import Any
 
 import psutil
@@ -18,19 +19,16 @@ from manyranks.cpu_for_gpus.patching import (
     replace_arguments,
 )
 from manyranks.cpu_for_gpus.questions import asked_by
-from manyranks.cpu_for_gpus.requests import MEMORY, REQUESTS
+from manyranks.cpu_for_gpus.requests import COUNT, MEMORY, REQUESTS, SEED
 
 NAME = "a CPU in place of a GPU"
-NEEDS_GPU = (
-    "{what} needs an NVIDIA GPU, and there is none here. Leave it out where "
-    "torch.cuda.is_available() is False; the rest computes on the CPU."
-)
+NEEDS_GPU = "{what} needs an NVIDIA GPU, and there is none here: run the step without it."
 ORDERS = (  # calls that only tell a GPU what to do
     *("set_device", "synchronize", "init", "ipc_collect", "set_stream"),
     *("set_sync_debug_mode", "set_per_process_memory_fraction"),
-    *("manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache"),
+    *("seed", "seed_all", "empty_cache", "_sleep", "_set_stream_by_id"),
 )
-NO_REQUESTS = {"manual_seed", "manual_seed_all", "seed", "seed_all", "empty_cache"}
+NO_REQUESTS = {"seed", "seed_all", "empty_cache"}
 MEMORY_ORDERS = (
     *("reset_peak_memory_stats", "reset_max_memory_allocated", "reset_max_memory_cached"),
     *("reset_accumulated_memory_stats",),
@@ -73,6 +71,11 @@ class Stream:
 
     def __init__(self, *args: Any, **kwargs: Any):
         REQUESTS.note()
+
+    @staticmethod
+    def priority_range() -> tuple[int, int]:
+        """The least and the greatest priority."""
+        return 0, 0
 
     def record_event(self, event: "Event | None" = None) -> "Event":
         """An event, recorded now."""
@@ -124,8 +127,12 @@ class Event:
     synchronize = wait
 
 
+AT_START: list[str | None] = [None]  # CUDA_VISIBLE_DEVICES
+
+
 def install_cuda(gpus: list[int]) -> None:
     """Make the functions of `torch.cuda` and `torch.accelerator` answer for `gpus[0]` GPUs."""
+    AT_START[0] = os.environ.get("CUDA_VISIBLE_DEVICES")
     _install_orders(torch.cuda)
     _install_properties(gpus)
     _install_streams()
@@ -174,7 +181,8 @@ def _install_orders(cuda: ModuleType) -> None:
     _put(cuda, set(ORDERS) - NO_REQUESTS, lambda *_, **__: None)
     for name in NO_REQUESTS:
         setattr(cuda, name, lambda *_, **__: None)
-    _put(torch.cuda.nvtx, ("range_push", "range_pop", "mark"), lambda *_, **__: None)
+    names = ("range_push", "range_pop", "range_start", "range_end", "mark")
+    _put(torch.cuda.nvtx, names, lambda *_, **__: None)
     _put(torch.cuda.profiler, ("start", "stop", "init"), lambda *_, **__: None)
     torch.cuda.nvtx.range = Nothing  # type: ignore[assignment]
     torch.cuda.profiler.profile = Nothing  # type: ignore[assignment]
@@ -185,22 +193,31 @@ def _install_properties(gpus: list[int]) -> None:
     current = [0]
 
     def set_device(device: Any) -> None:
-        if type(device) is int:
-            current[0] = device
+        current[0] = _index(device)
 
-    def properties(*_: Any) -> SimpleNamespace:
-        size = psutil.virtual_memory().total
-        return SimpleNamespace(
-            name=NAME, major=0, minor=0, total_memory=size, multi_processor_count=1, warp_size=1
-        )
+    class Device(Nothing):
+        """`with torch.cuda.device(1):`"""
+
+        def __init__(self, device: Any = None):
+            super().__init__()
+            self.index, self.before = _index(device), current[0]
+
+        def __enter__(self) -> None:
+            self.before, current[0] = current[0], self.index
+
+        def __exit__(self, *error: Any) -> None:
+            current[0] = self.before
 
     cuda = torch.cuda
     _put(cuda, ("set_device",), set_device)
     _put(cuda, ("cudart",), CudaRuntime)
     _answer(cuda, "current_device", lambda: current[0])
-    cuda.device = cuda.device_of = Nothing  # type: ignore[misc,assignment]
+    cuda.device = Device  # type: ignore[misc,assignment]
+    cuda.device_of = Nothing  # type: ignore[misc,assignment]
+    _put(cuda, ("get_allocator_backend",), lambda: "native")
+    _put(cuda, ("is_current_stream_capturing",), lambda: False)
     for name, value in (
-        ("get_device_properties", properties),
+        ("get_device_properties", lambda *_: Properties()),
         ("get_device_name", lambda *_: NAME),
         ("get_device_capability", lambda *_: (0, 0)),
     ):
@@ -213,12 +230,36 @@ def _install_properties(gpus: list[int]) -> None:
     replace(cuda, "device_count", lambda call: _device_count(call, gpus))
 
 
+class Properties:
+    """What is known of a GPU: a name, and the memory of this machine; 0 for all else."""
+
+    name = NAME
+
+    @property
+    def total_memory(self) -> int:
+        """Bytes."""
+        return psutil.virtual_memory().total
+
+    def __getattr__(self, name: str) -> int:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return 0
+
+
+def _index(device: Any) -> int:
+    """Which GPU is meant; a device of this process has lost its number, and is the rank's own."""
+    if type(device) is int:
+        return device
+    number = str(device).partition(":")[2]
+    return int(number) if number.isdigit() else int(os.environ.get("LOCAL_RANK", "0"))
+
+
 def _is_available(is_available: Callable) -> bool:
     """The truth, unless the program is made for GPUs."""
     if is_available():
         return True
     question = asked_by()
-    if question is None or not question.expects_a_gpu:
+    if question is None or not question.expects_a_gpu or _hides_gpus():
         return False
     REQUESTS.note()
     return True
@@ -227,10 +268,29 @@ def _is_available(is_available: Callable) -> bool:
 def _device_count(count: Callable, gpus: list[int]) -> int:
     """As many as ranks, or as the program wants at least; the truth for what works without."""
     question = asked_by()
-    if question is None or not question.wants_a_gpu:
+    if question is None or _hides_gpus():
+        return count()
+    if not question.expects_a_gpu and not question.needs_a_number:
         return count()
     REQUESTS.note()
-    return max([gpus[0], *(question.demands if question.leads_to_an_end else ())])
+    wanted = max([0, *(question.demands if question.leads_to_an_end else ())])
+    if os.environ.get("WORLD_SIZE", "1") == "1":  # it may start as many itself
+        return max(wanted, _visible(gpus[0]))
+    if wanted > gpus[0]:
+        REQUESTS.note(COUNT)
+    return _visible(gpus[0])
+
+
+def _visible(gpus: int) -> int:
+    """How many of the GPUs a program leaves to itself by CUDA_VISIBLE_DEVICES."""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES", "")
+    return len(names.split(",")) if names and names != AT_START[0] else gpus
+
+
+def _hides_gpus() -> bool:
+    """True for a program that has hidden all GPUs from itself."""
+    names = os.environ.get("CUDA_VISIBLE_DEVICES")
+    return names != AT_START[0] and names in ("", "-1")
 
 
 def _install_streams() -> None:
@@ -239,6 +299,9 @@ def _install_streams() -> None:
     cuda.Event = Event  # type: ignore[misc,assignment]
     _put(cuda, ("current_stream", "default_stream"), lambda *_: Stream())
     cuda.stream = cuda.StreamContext = StreamContext  # type: ignore[misc,assignment]
+    for name in ("synchronize", "wait_stream", "wait_event", "record_event", "query"):
+        if not hasattr(torch.cpu.Stream, name):  # FSDP1's offloading calls them
+            setattr(torch.cpu.Stream, name, vars(Stream)[name])
     for name, own in (("Stream", Stream), ("Event", Event)):
         real = getattr(torch, name)
 
@@ -259,13 +322,19 @@ def _install_memory(cuda: ModuleType) -> None:
         _put(owner, ("memory_stats",), lambda *_, **__: defaultdict(int), MEMORY)
         _put(owner, ("memory_snapshot",), lambda *_, **__: [], MEMORY)
         _put(owner, ("memory_summary", "list_gpu_processes"), lambda *_, **__: "", MEMORY)
-        _put(owner, ("mem_get_info",), free_and_total, MEMORY)
+        _put(owner, ("mem_get_info",), free_and_total)
     recording = ("_record_memory_history", "_dump_snapshot", "_snapshot")
     _put(torch.cuda.memory, recording, lambda *_, **__: {}, MEMORY)
 
 
 def _install_random_numbers() -> None:
     """One generator for all devices: the CPU's. Seeds of a GPU's generator change nothing."""
+
+    def manual_seed(seed: int) -> None:
+        if asked_by() and REQUESTS.places and seed != torch.initial_seed():
+            REQUESTS.note(SEED)
+
+    torch.cuda.manual_seed = torch.cuda.manual_seed_all = manual_seed
     _put(torch.cuda, ("get_rng_state",), lambda *_: torch.get_rng_state())
     _put(torch.cuda, ("get_rng_state_all",), lambda: [torch.get_rng_state()])
     _put(torch.cuda, ("set_rng_state",), lambda state, *_: torch.set_rng_state(state))
@@ -338,8 +407,17 @@ def _current_accelerator(current: Callable, *args: Any, **kwargs: Any) -> Any:
 
 
 def _install_refusals() -> None:
+    replace(torch.optim.Optimizer, "add_param_group", _not_capturable)
     for name in ("CUDAGraph", "graph", "make_graphed_callables"):
         setattr(torch.cuda, name, CUDAGraph)
+
+
+def _not_capturable(add: Callable, optimizer: Any, group: dict[str, Any]) -> None:
+    """`capturable=True` is for CUDA graphs, and refused on a CPU; it changes no number."""
+    add(optimizer, group)
+    if optimizer.param_groups[-1].get("capturable"):
+        REQUESTS.note()
+        optimizer.param_groups[-1]["capturable"] = False
 
 
 class CUDAGraph:

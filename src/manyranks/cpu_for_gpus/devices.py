@@ -120,7 +120,7 @@ def _move(call: Callable, owner: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _move_tensor(call: Callable, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     target = kwargs.get("device", args[0] if args else None)
-    if isinstance(target, str) and target == "cpu":
+    if target == "cpu" or target == CPU:
         return _copied(tensor, call(tensor, *args, **kwargs))
     return _move(call, tensor, *args, **kwargs)
 
@@ -131,8 +131,12 @@ def _copy_to_cpu(call: Callable, tensor: torch.Tensor, *args: Any, **kwargs: Any
 
 def _copied(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
     """From a GPU to the CPU goes a copy, which does not change with the tensor there."""
-    asks_itself = REQUESTS.places and is_own(sys._getframe(3).f_code.co_filename)
-    return after.clone() if after is before and asks_itself else after
+    if after is not before or not REQUESTS.places:
+        return after
+    caller = sys._getframe(3)
+    module = caller.f_globals.get("__name__", "")
+    moves = is_own(caller.f_code.co_filename) or module.startswith("torch.distributed.fsdp.")
+    return after.clone() if moves else after
 
 
 def _cuda(

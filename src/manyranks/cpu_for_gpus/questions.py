@@ -9,9 +9,10 @@ is about, as PyTorch's imagenet example skips DistributedDataParallel.
 import ast
 import itertools
 import linecache
+import operator
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import cache, cached_property
 from types import FrameType
 from typing import Any
@@ -27,6 +28,16 @@ PRINTS = {"print", "warn", "warning", "error", "info", "critical", "exception", 
 ABOUT_GPUS = re.compile("(?i)cuda|gpu|accel|avail|device|nccl|backend")
 TESTS = (ast.If, ast.While, ast.IfExp, ast.Assert)
 CONDITIONS = (ast.Compare, ast.BoolOp, ast.UnaryOp)
+OPERATORS: dict[type, Callable[[int, int], bool]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+}
+DIVISIONS = (ast.Mod, ast.FloorDiv, ast.Div)
+PROCESSES = {"nprocs", "num_processes", "nproc_per_node", "world_size"}
 NEED_A_VALUE = (ast.Attribute, ast.FormattedValue)
 
 
@@ -45,7 +56,6 @@ class Question:
         self.frame = frame
         self.file = read(frame.f_code.co_filename)
         self.node = self.file.at(frame) if self.file else None
-        self.followed: set[ast.AST] = set()
         self.demands: list[int] = []  # numbers that the answer is compared with
 
     @property
@@ -70,6 +80,17 @@ class Question:
         return isinstance(parent, CONDITIONS)
 
     @property
+    def needs_a_number(self) -> bool:
+        """True for a count that something is divided by, or that processes are started for."""
+        if self.file is None or self.node is None:
+            return False
+        parent = self._parent(self.node)
+        uses = [self.node]
+        if isinstance(parent, ast.Assign | ast.AnnAssign):
+            uses += _uses(parent, self.file)
+        return any(_needs_a_number(use, self._parent(use)) for use in uses)
+
+    @property
     def fails_with_none(self) -> bool:
         """True if None would be an error: `f().type`, `f"{f()}:0"`, itself or by a variable."""
         parent = self._parent(self.node)
@@ -84,7 +105,7 @@ class Question:
         """True if the program ends, or says something and returns, because there is no GPU."""
         if self.file is None or self.node is None:
             return False
-        return _ends(self.node, self.file, self.frame, self.followed, self.demands)
+        return _ends(self.node, False, self.file, self.frame, set(), self.demands)
 
     def _parent(self, node: ast.AST | None) -> ast.AST | None:
         return self.file.parents.get(node) if self.file and node else None
@@ -148,29 +169,40 @@ def read(path: str) -> File | None:
 
 
 def _ends(
-    node: ast.AST, file: File, frame: Any, followed: set[ast.AST], demands: list[int]
+    node: ast.AST,
+    value: bool,
+    file: File,
+    frame: Any,
+    followed: set[ast.AST],
+    demands: list[int],
 ) -> bool:
-    """Whether the program ends if `node`, evaluated in `frame`, says that there is no GPU.
+    """Whether the program ends if there is no GPU, and `node`, evaluated in `frame`, has `value`.
 
-    `demands` gets the numbers that the answer is compared with on the way.
+    `demands` gets the numbers that a count of GPUs is compared with on the way.
     """
     while node not in followed and len(followed) < MAX_FOLLOWED:
         followed.add(node)
         parent = file.parents.get(node)
         match parent:
             case ast.Assert():
-                return True
+                return not value
             case ast.If(test=test) | ast.While(test=test) if test is node:
-                return _is_end(parent.body, parent.orelse) or _is_end(parent.orelse, parent.body)
+                taken, other = (parent.body, parent.orelse)[:: 1 if value else -1]
+                return _is_end(taken, other)
             case ast.Return():
-                return _caller_ends(frame, followed, demands)
+                return _caller_ends(value, frame, followed, demands)
             case ast.Assign() | ast.AnnAssign() | ast.NamedExpr():
                 uses = _uses(parent, file)
-                return any(_ends(use, file, frame, followed, demands) for use in uses)
-            case ast.Compare(left=left, comparators=others):
-                demands += [n for part in (left, *others) if (n := _number(part, frame))]
+                return any(_ends(use, value, file, frame, followed, demands) for use in uses)
+            case ast.Compare(left=left, ops=[op], comparators=[right]):
+                number = _number(right if left is node else left, frame)
+                demands.append(number)
+                sides = (0, number) if left is node else (number, 0)
+                value = OPERATORS[type(op)](*sides) if type(op) in OPERATORS else value
                 node = parent
-            case ast.BoolOp() | ast.UnaryOp():
+            case ast.UnaryOp(op=ast.Not()):
+                value, node = not value, parent
+            case ast.BoolOp():
                 node = parent
             case ast.Call(func=ast.Name(id="bool" | "int" | "any" | "all" | "min" | "max")):
                 node = parent
@@ -187,7 +219,7 @@ def _number(node: ast.expr, frame: Any) -> int:
     return value if type(value) is int else 0
 
 
-def _caller_ends(frame: Any, followed: set[ast.AST], demands: list[int]) -> bool:
+def _caller_ends(value: bool, frame: Any, followed: set[ast.AST], demands: list[int]) -> bool:
     """The same for what a function returns, in the function that has called it."""
     caller = frame.f_back
     if caller is None or not is_own(caller.f_code.co_filename):
@@ -196,7 +228,7 @@ def _caller_ends(frame: Any, followed: set[ast.AST], demands: list[int]) -> bool
     node = file.at(caller) if file else None
     if file is None or node is None:
         return False
-    return _ends(node, file, caller, followed, demands)
+    return _ends(node, value, file, caller, followed, demands)
 
 
 def _uses(assignment: ast.AST, file: File) -> Iterator[ast.AST]:
@@ -206,6 +238,15 @@ def _uses(assignment: ast.AST, file: File) -> Iterator[ast.AST]:
     for node in file.nodes:
         if isinstance(getattr(node, "ctx", None), ast.Load) and _name(node) in names:
             yield node
+
+
+def _needs_a_number(node: ast.AST, parent: ast.AST | None) -> bool:
+    match parent:
+        case ast.BinOp(op=op, right=right):
+            return right is node and isinstance(op, DIVISIONS)
+        case ast.keyword(arg=name):
+            return name in PROCESSES
+    return False
 
 
 def _name(node: ast.AST) -> str:

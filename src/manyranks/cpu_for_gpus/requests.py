@@ -5,10 +5,12 @@ from collections.abc import Callable
 
 from manyranks.diagnostics.user_code import is_cell, is_own, short
 
-GPU, MEMORY = "gpu", "memory"
+GPU, MEMORY, SEED, COUNT = "gpu", "memory", "seed", "count"
 SENTENCES = {
     GPU: "{place} asks for a GPU: computed on the CPU here; times are a CPU's.",
-    MEMORY: "{place} asks how much memory a GPU holds: 0 here.",
+    MEMORY: "{place} asks how much memory of a GPU is taken: 0 here.",
+    SEED: "{place} seeds a GPU's own generator: the CPU's, which draws here, keeps its seed.",
+    COUNT: "{place} wants more GPUs than there are ranks, and each rank stands for one.",
 }
 
 

@@ -445,8 +445,8 @@ FOR_ERRORS: list[tuple[str | re.Pattern[str], str]] = [
     ),
     (
         rf"No module named '{OF_GPUS}",
-        "This package runs on GPUs, or asks them. Import it where torch.cuda.is_available(), and "
-        "use PyTorch's own operations elsewhere, such as scaled_dot_product_attention.",
+        "This package runs on GPUs, or asks them. Where it is missing, use PyTorch's own "
+        "operations, such as scaled_dot_product_attention.",
     ),
     (
         r"FileNotFoundError.*: '(?![/\\]|[A-Za-z]:|nvidia-smi|nvcc)",

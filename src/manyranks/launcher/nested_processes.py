@@ -29,8 +29,12 @@ CALL_IT_ONCE = (
     "call of {name}, with this rank and world_size."
 )
 OTHER_NUMBER = (
-    "mp.spawn is asked for {asked} processes, and {ranks} ranks have been started. Start {asked} "
-    "ranks; mp.spawn then runs {name} in each of them."
+    "mp.spawn is asked for {asked} processes, and {ranks} ranks have been started. Launch with "
+    "ranks=1: then the script starts the processes of {name} itself."
+)
+SHARED = (
+    "mp.spawn passes {kind} to {name}, by which processes share what they hold, and in several "
+    "ranks each has one of its own. With ranks=1 the script starts its processes itself."
 )
 NO_PROCESS = (
     "mp.spawn is asked for 0 processes, so {name} does not run. Is that number the number of GPUs?"
@@ -76,6 +80,8 @@ def run_spawned_ranks_in_place() -> None:
         ranks = int(os.environ["LOCAL_WORLD_SIZE"])
         if nprocs != ranks:
             raise RuntimeError(OTHER_NUMBER.format(asked=nprocs, ranks=ranks, name=name))
+        if kind := shared_kind(args):
+            raise RuntimeError(SHARED.format(kind=kind, name=name))
         has_group = dist.is_initialized()
         fn(int(os.environ["LOCAL_RANK"]), *args)
         if dist.is_initialized() and not has_group:  # it would have ended with its process
@@ -93,6 +99,16 @@ def run_spawned_ranks_in_place() -> None:
 
     processes.start = start_no_rank
     module.start_processes = torch.multiprocessing.start_processes = spawn_in_place
+
+
+def shared_kind(value: Any) -> str:
+    """The type of what processes share by it, a queue or a shared tensor; "" if there is none."""
+    if isinstance(value, torch.Tensor):
+        return "a tensor in shared memory" if value.is_shared() else ""
+    if isinstance(value, list | tuple):
+        return next(filter(None, map(shared_kind, value)), "")
+    kind = type(value)
+    return f"a {kind.__name__}" if kind.__module__.startswith("multiprocessing.") else ""
 
 
 def prepare_children() -> None:

@@ -83,8 +83,9 @@ class SchedulerVariables:
         """Which of them are set; "" if none is."""
         if not self.names:
             return ""
-        more = f" and {len(self.names) - 1} more" if len(self.names) > 1 else ""
-        return f"{self.names[0]}{more}: set for each rank, as the scheduler would for one node."
+        more = f" and {len(self.names) - 3} more" if len(self.names) > 3 else ""
+        names = ", ".join(self.names[:3]) + more
+        return f"{names}: set for each rank, as the scheduler would for one node."
 
 
 def offer_hostlist() -> None:

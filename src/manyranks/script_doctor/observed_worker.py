@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from manyranks.cpu_for_gpus.requests import GPU, REQUESTS
+from manyranks.cpu_for_gpus.requests import GPU, REQUESTS, SEED
 from manyranks.diagnostics.user_code import is_own
 from manyranks.script_doctor.batch_log import seed_all
 from manyranks.script_doctor.budget import Budget, Extent
@@ -76,6 +76,8 @@ class ObservedWorker:
                     training.note_final_state()
                 if place := REQUESTS.places.get(GPU):
                     notes.write("asks_for_gpu", place=place)
+                if SEED in REQUESTS.places:
+                    notes.write("seeds_a_gpu")
 
 
 def steps_folder(folder: Path, rank: int) -> Path:

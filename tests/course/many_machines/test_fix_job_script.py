@@ -25,10 +25,9 @@ def test_there_are_three_faults_for_slurm_and_two_for_pbs():
     exec(Exercise("fix_job_script").stub, names)
     rows = []
     for scheduler, text in zip(("slurm", "pbs"), names["fix_job_script"](), strict=True):
-        wrong = exercise.wrong_facts(scheduler, text)
-        rows.append(
-            [n for n, row in enumerate(exercise.FACTS_BY_HINT.values()) if {*row} & {*wrong}]
-        )
+        known = exercise.facts_of(scheduler, text)
+        wrong = {fact for fact, value in known.items() if value != exercise.REQUIRED[fact]}
+        rows.append([n for n, row in enumerate(exercise.FACTS_BY_HINT.values()) if {*row} & wrong])
     assert rows == [[1, 3, 8, 9], [9, 13]]  # the GPUs (3) are missing as their line is not read (1)
 
 
@@ -68,7 +67,8 @@ UNUSUAL = {  # scripts that are as right as the solution
 def test_an_unusual_script_is_right(name):
     text = UNUSUAL[name]
     assert text not in (SLURM, PBS)
-    assert exercise.wrong_facts("slurm" if "#SBATCH" in text else "pbs", text) == {}
+    scheduler = "slurm" if "#SBATCH" in text else "pbs"
+    assert exercise.facts_of(scheduler, text) == exercise.REQUIRED
 
 
 # Directives

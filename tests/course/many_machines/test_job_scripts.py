@@ -96,8 +96,9 @@ def test_both_schedulers_are_asked_for_the_same(stem):
 def test_the_stand_alone_script_starts_one_torchrun_on_each_node():
     """By the stand-ins that judge `fix_job_script`: two nodes, four ranks each, one endpoint."""
     text = STAND_ALONE.read_text()
-    assert fix_job_script.wrong_facts("slurm", text) == {}
-    assert fix_job_script.wrong_facts("slurm", text.replace("srun --cpus-per-task=32", ""))
+    assert fix_job_script.facts_of("slurm", text) == fix_job_script.REQUIRED
+    without = text.replace("srun --cpus-per-task=32", "")
+    assert fix_job_script.facts_of("slurm", without) != fix_job_script.REQUIRED
     assert len([line for line in text.splitlines() if line]) <= 15, "it stands on the page"
 
 

@@ -1,9 +1,11 @@
 """Schedules that readers type: refused in sentences, or run on real ranks and compared."""
 
+from typing import Any
+
 import pytest
 
 from ddp_workbook.experiments.model_parallel import pipeline, schedules
-from ddp_workbook.experiments.model_parallel.schedule_grid import EMPTY, ScheduleGrid, play_schedule
+from ddp_workbook.experiments.model_parallel.schedule_grid import EMPTY, play_schedule
 from ddp_workbook.experiments.model_parallel.schedules import STARTS, ScheduleRefused, read
 
 GPIPE = "F0 F1 B0 B1"
@@ -112,7 +114,7 @@ def test_an_unusual_order_is_compared_with_one_process(lines, wrong):
 
 
 @pytest.fixture(scope="module")
-def grid() -> ScheduleGrid:
+def grid() -> Any:
     return play_schedule()
 
 

@@ -40,8 +40,16 @@ ASKING = [
     "a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))\na.record()\nb.record()\n"
     "torch.cuda.synchronize()\nassert a.elapsed_time(b) >= 0",
     "assert sum(torch.cuda.get_device_properties(i).total_memory for i in (0, 1)) > 0",
+    "assert torch.cuda.get_device_properties(0).L2_cache_size == 0\n"
     "assert torch.cuda.get_device_capability() == (0, 0) and torch.cuda.get_device_name(0)",
-    "(torch.cuda.current_device())",
+    "torch.cuda.set_device('cuda:1')\nassert torch.cuda.current_device() == 1\n"
+    "with torch.cuda.device(0):\n    assert torch.cuda.current_device() == 0",
+    "os.environ['CUDA_VISIBLE_DEVICES'] = '1'\nassert torch.cuda.device_count() == 1\n"
+    "os.environ['CUDA_VISIBLE_DEVICES'] = ''",
+    "o = torch.optim.Adam(model.parameters(), capturable=True)\n"
+    "model(x).sum().backward()\no.step()",
+    "before = model.cuda().weight.detach().cpu()\nmodel.weight.data += 1\n"
+    "assert not before.equal(model.weight)",
     "torch.cuda.cudart().cudaProfilerStart()",
     "dist.init_process_group(device_id=torch.device('cuda:0'))",
     "torch.zeros(2, pin_memory=True)",
@@ -131,6 +139,9 @@ PORTABLE = [
     "d = torch.device('cpu', 0)\nassert isinstance(d, torch.device) and str(d) == 'cpu:0'",
     "import pickle\nassert pickle.loads(pickle.dumps(x.device)) == x.device",
     "before = x.cpu()\nx += 1\nassert before is x",
+    "assert not torch.cuda.is_available()",
+    "if torch.cuda.is_available():\n    raise SystemExit('for CPUs')",
+    "count = torch.cuda.device_count()\nprint(count)\nassert f'{count}' == '0'",
 ]
 OTHER_ERRORS = {  # of the reader's own, which must stay
     "x.cuda(device='bad', wrong=3)": "TypeError",
@@ -254,7 +265,7 @@ def test_a_script_for_gpus_trains_as_one_process_and_one_line_says_so(train, cap
     launch(train, ranks=2)
     text = capsys.readouterr().out
     assert text.count("asks for a GPU") == 1 and FIRST_LINE in text
-    assert "train.py:25 asks how much memory a GPU holds: 0 here." in text
+    assert "train.py:25 asks how much memory of a GPU is taken: 0 here." in text
     Path("one.py").write_text(ONE_PROCESS)
     launch("one.py", ranks=1)
     (expected,) = losses(capsys.readouterr().out)
@@ -266,6 +277,17 @@ def test_the_recorder_and_the_timeline_run_it_too(train, capsys):
     assert "all_reduce" in set(wire["op"]) and set(wire["rank"]) == {0, 1}
     assert timeline(train, steps=1).parts["rank"].nunique() == 2
     assert capsys.readouterr().out.count(FIRST_LINE) == 2
+
+
+def test_a_seed_for_gpus_alone_and_too_many_gpus_are_said(train, capsys):
+    more = TRAINING.replace("torch.manual_seed(0)", "torch.cuda.manual_seed(1)")
+    train.write_text(more + "assert torch.cuda.device_count() >= 1\n")
+    launch(train, ranks=2)
+    assert "train.py:12 seeds a GPU's own generator" in capsys.readouterr().out
+    train.write_text(more + "assert torch.cuda.device_count() >= 4\n")
+    with pytest.raises(RankFailed, match="AssertionError"):
+        launch(train, ranks=2)
+    assert "wants more GPUs than there are ranks" in capsys.readouterr().out
 
 
 def test_it_is_refused_if_asked_for(train):
@@ -311,6 +333,9 @@ def test_mp_spawn_in_several_ranks_runs_its_function_in_each(tmp_path, capsys):
     launch(path, ranks=3)
     text = capsys.readouterr().out
     assert text.count("sum 3.0") == text.count("all done") == 3
+    path.write_text(SPAWNS.format(port=12355).replace("(count,)", "(mp.Queue(),)"))
+    with pytest.raises(RankFailed, match=r"mp\.spawn passes a Queue to demo"):
+        launch(path, ranks=2)
     path.write_text(SPAWNS.format(port=12355).replace("nprocs=count", "nprocs=5"))
     with pytest.raises(RankFailed, match="asked for 5 processes, and 2 ranks have been started"):
         launch(path, ranks=2)
@@ -367,7 +392,7 @@ def test_a_script_for_slurm_runs(tmp_path, capsys):
     launch(path, ranks=2)
     text = capsys.readouterr().out
     assert "rank 0 sum 2.0" in text and "rank 1 sum 2.0" in text
-    assert "SLURM_GPUS_ON_NODE and 8 more: set for each rank, as the scheduler would" in text
+    assert "SLURM_GPUS_ON_NODE, SLURM_JOB_ID, SLURM_JOB_NODELIST and 6 more: set for each" in text
 
 
 def test_variables_that_a_script_does_not_read_are_not_set(tmp_path, monkeypatch):

@@ -6,9 +6,7 @@ import io
 import threading
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
-
-import ipywidgets
+from typing import TYPE_CHECKING, Any
 
 from ddp_workbook.experiments.model_parallel.pipeline import (
     RankRun,
@@ -28,10 +26,10 @@ from ddp_workbook.experiments.model_parallel.schedules import (
     split,
     stages_of_a_rank,
 )
-from ddp_workbook.page.controls import WIDE, button, choice, slider
-from ddp_workbook.page.play import ROW, Play, RunResult, as_html
 from manyranks import figures
-from manyranks.figures.style import style
+
+if TYPE_CHECKING:
+    from ddp_workbook.page.play import Play
 
 EMPTY = "empty lines"
 RANKS, MICRO_BATCHES = (2, 3, 4), (4, 6, 8)
@@ -39,105 +37,119 @@ LINE = {"width": "44em", "max_width": "75%"}
 CSS = "<style>.ddpw-cells input{font-family:monospace}</style>"
 
 
-class ScheduleGrid(Play):
-    """Controls, a line of cells for each rank, and the picture of what its ranks did with them."""
+def grid_class() -> type[Play]:
+    """The player; imported late, not in ranks."""
+    import ipywidgets
 
-    def __init__(self, stills: Sequence[Mapping[str, Any]], **first: Any) -> None:
-        self.fields = [
-            ipywidgets.Text(
-                description=f"rank {rank}", continuous_update=False, layout=LINE, style=WIDE
+    from ddp_workbook.page.controls import WIDE, button, choice, slider
+    from ddp_workbook.page.play import ROW, Play, RunResult, as_html
+    from manyranks.figures.style import style
+
+    class ScheduleGrid(Play):
+        """Controls, a line of cells for each rank, and the picture of what the ranks did."""
+
+        def __init__(self, stills: Sequence[Mapping[str, Any]], **first: Any) -> None:
+            self.fields = [
+                ipywidgets.Text(
+                    description=f"rank {rank}", continuous_update=False, layout=LINE, style=WIDE
+                )
+                for rank in range(max(RANKS))
+            ]
+            self.filling = False
+            super().__init__(
+                run_rank,
+                draw,
+                slider("ranks", RANKS, first["ranks"]),
+                {
+                    "start": choice("start from", [*STARTS, EMPTY], first["start"]),
+                    "micro_batches": slider("micro-batches", MICRO_BATCHES, first["micro_batches"]),
+                },
+                stills,
             )
-            for rank in range(max(RANKS))
-        ]
-        self.filling = False
-        super().__init__(
-            run_rank,
-            draw,
-            slider("ranks", RANKS, first["ranks"]),
-            {
-                "start": choice("start from", [*STARTS, EMPTY], first["start"]),
-                "micro_batches": slider("micro-batches", MICRO_BATCHES, first["micro_batches"]),
-            },
-            stills,
-        )
-        self.rows = [self._row(rank, field) for rank, field in enumerate(self.fields)]
-        self._fill()
-
-    def _row(self, rank: int, field: ipywidgets.Text) -> ipywidgets.Box:
-        field.add_class("ddpw-cells")
-        field.observe(self._on_change, names="value")
-        buttons = []
-        for words, change in (("+F", FORWARD), ("+B", BACKWARD), ("undo", "")):
-            one = button(words)
-            one.tooltip = f"{words}: rank {rank}"
-            one.on_click(partial(self._on_click, field, change))
-            buttons.append(one)
-        return ipywidgets.HBox([field, *buttons])
-
-    def _on_click(self, field: ipywidgets.Text, kind: str, _button: object) -> None:
-        words = split(field.value)
-        if kind:
-            numbers = (n for n in range(99) if f"{kind}{n}" not in [word.upper() for word in words])
-            words.append(f"{kind}{next(numbers)}")
-        else:
-            words = words[:-1]
-        field.value = " ".join(words)
-
-    def _on_change(self, change: Any = None) -> None:
-        if self.filling:
-            return
-        if change and change["owner"] in self.controls.values():
+            self.rows = [self._row(rank, field) for rank, field in enumerate(self.fields)]
             self._fill()
-        super()._on_change(change)
 
-    def _fill(self) -> None:
-        """Put the chosen schedule into the lines, and show as many of them as there are ranks."""
-        values = super().values
-        lines = first_lines(values)
-        self.filling = True
-        for rank, (field, row) in enumerate(zip(self.fields, self.rows, strict=True)):
-            field.value = lines[rank] if rank < values["ranks"] else ""
-            row.layout.display = "" if rank < values["ranks"] else "none"
-            for one in row.children[1:]:  # they do not say which stage
-                several = stages_of(values["start"]) > 1
-                one.layout.display = "none" if several else ""
-        self.filling = False
+        def _row(self, rank: int, field: ipywidgets.Text) -> ipywidgets.Box:
+            field.add_class("ddpw-cells")
+            field.observe(self._on_change, names="value")
+            buttons = []
+            for words, change in (("+F", FORWARD), ("+B", BACKWARD), ("undo", "")):
+                one = button(words)
+                one.tooltip = f"{words}: rank {rank}"
+                one.on_click(partial(self._on_click, field, change))
+                buttons.append(one)
+            return ipywidgets.HBox([field, *buttons])
 
-    @property
-    def values(self) -> dict[str, Any]:
-        """What the controls and the lines say now."""
-        values = super().values
-        lines = tuple(field.value for field in self.fields[: values["ranks"]])
-        return values | {"lines": lines}
+        def _on_click(self, field: ipywidgets.Text, kind: str, _button: object) -> None:
+            words = split(field.value)
+            if kind:
+                numbers = (
+                    n for n in range(99) if f"{kind}{n}" not in [word.upper() for word in words]
+                )
+                words.append(f"{kind}{next(numbers)}")
+            else:
+                words = words[:-1]
+            field.value = " ".join(words)
 
-    def _run(self, values: dict, output: io.StringIO, stop: threading.Event | None) -> Any:
-        cells, stage_ranks, micro_batches, unit = arguments(schedule_of(values))
-        worker = {"stage_ranks": stage_ranks, "micro_batches": micro_batches, "unit": unit}
-        return super()._run({"ranks": len(cells), "cells": cells} | worker, output, stop)
+        def _on_change(self, change: Any = None) -> None:
+            if self.filling:
+                return
+            if change and change["owner"] in self.controls.values():
+                self._fill()
+            super()._on_change(change)
 
-    def answer_to(self, values: dict[str, Any], stop: threading.Event | None = None) -> RunResult:
-        """As `Play`; of a schedule that is refused it shows the cells that were typed."""
-        answer = super().answer_to(values, stop)
-        if isinstance(answer.error, ScheduleRefused):
-            with style():
-                picture = typed_plot(lines_in(values), stage_ranks_of(values))
-                answer.picture, answer.words = as_html(picture), repr(picture)
-        return answer
+        def _fill(self) -> None:
+            """Put the chosen schedule into the lines, and show one for each rank."""
+            values = super().values
+            lines = first_lines(values)
+            self.filling = True
+            for rank, (field, row) in enumerate(zip(self.fields, self.rows, strict=True)):
+                field.value = lines[rank] if rank < values["ranks"] else ""
+                row.layout.display = "" if rank < values["ranks"] else "none"
+                for one in row.children[1:]:  # they do not say which stage
+                    several = stages_of(values["start"]) > 1
+                    one.layout.display = "none" if several else ""
+            self.filling = False
 
-    def _show(self, values: dict[str, Any], answer: RunResult) -> None:
-        super()._show(values, answer)
-        if isinstance(answer.error, ScheduleRefused):
-            self.display.value = answer.report() + answer.picture
+        @property
+        def values(self) -> dict[str, Any]:
+            """What the controls and the lines say now."""
+            values = super().values
+            lines = tuple(field.value for field in self.fields[: values["ranks"]])
+            return values | {"lines": lines}
 
-    def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
-        bundle = super()._repr_mimebundle_()
-        controls = ipywidgets.Box([*self.controls.values()], layout=ROW)
-        parts = [ipywidgets.HTML(CSS), controls, *self.rows, self.status, self.display]
-        return (
-            bundle
-            | dict(ipywidgets.VBox(parts)._repr_mimebundle_())
-            | {kind: bundle[kind] for kind in ("text/html", "text/plain")}
-        )
+        def _run(self, values: dict, output: io.StringIO, stop: threading.Event | None) -> Any:
+            cells, stage_ranks, micro_batches, unit = arguments(schedule_of(values))
+            worker = {"stage_ranks": stage_ranks, "micro_batches": micro_batches, "unit": unit}
+            return super()._run({"ranks": len(cells), "cells": cells} | worker, output, stop)
+
+        def answer_to(
+            self, values: dict[str, Any], stop: threading.Event | None = None
+        ) -> RunResult:
+            """As `Play`; of a schedule that is refused it shows the cells that were typed."""
+            answer = super().answer_to(values, stop)
+            if isinstance(answer.error, ScheduleRefused):
+                with style():
+                    picture = typed_plot(lines_in(values), stage_ranks_of(values))
+                    answer.picture, answer.words = as_html(picture), repr(picture)
+            return answer
+
+        def _show(self, values: dict[str, Any], answer: RunResult) -> None:
+            super()._show(values, answer)
+            if isinstance(answer.error, ScheduleRefused):
+                self.display.value = answer.report() + answer.picture
+
+        def _repr_mimebundle_(self, **_: object) -> dict[str, object]:
+            bundle = super()._repr_mimebundle_()
+            controls = ipywidgets.Box([*self.controls.values()], layout=ROW)
+            parts = [ipywidgets.HTML(CSS), controls, *self.rows, self.status, self.display]
+            return (
+                bundle
+                | dict(ipywidgets.VBox(parts)._repr_mimebundle_())
+                | {kind: bundle[kind] for kind in ("text/html", "text/plain")}
+            )
+
+    return ScheduleGrid
 
 
 def draw(runs: Sequence[RankRun], **values: Any) -> figures.Picture:
@@ -174,9 +186,10 @@ def stage_ranks_of(values: Mapping[str, Any]) -> list[int]:
     ]
 
 
-def play_schedule() -> ScheduleGrid:
+def play_schedule() -> Play:
     """1F1B with three ranks and six micro-batches, to begin with."""
-    grid = ScheduleGrid(
+    make: Any = grid_class()
+    grid = make(
         [{"start": "GPipe"}, {"start": "interleaved"}, {"start": "zero bubble"}],
         ranks=3,
         start="1F1B",
