@@ -3,7 +3,7 @@
 import pytest
 
 from benchmarks.players import PLAY_CALL, Player, players
-from ddp_workbook.experiments.model_parallel.schedules import ScheduleRefused
+from ddp_workbook.judging.pipeline_schedules import ScheduleRefused
 from ddp_workbook.page import pages
 from ddp_workbook.page.play import Play
 from manyranks.errors import RankFailed, RanksHung

@@ -6,7 +6,8 @@ import pytest
 
 from ddp_workbook.experiments.model_parallel import pipeline, schedules
 from ddp_workbook.experiments.model_parallel.schedule_grid import EMPTY, play_schedule
-from ddp_workbook.experiments.model_parallel.schedules import STARTS, ScheduleRefused, read
+from ddp_workbook.experiments.model_parallel.schedules import STARTS
+from ddp_workbook.judging.pipeline_schedules import UNITS, ScheduleRefused, read
 
 GPIPE = "F0 F1 B0 B1"
 
@@ -89,7 +90,7 @@ def test_a_start_runs_as_it_says_and_equals_one_process(start, ranks):
     assert [run.in_flight for run in runs] == schedule.in_flight
     for run in runs:  # a sleep is never too short
         for event in run.events:
-            assert event.end - event.start >= schedules.UNITS[event.cell.kind] * pipeline.UNIT_S
+            assert event.end - event.start >= UNITS[event.cell.kind] * pipeline.UNIT_S
     words = pipeline.timeline_plot(schedule, runs).alt
     assert f"on paper: bubble {schedule.bubble:.0%}" in words and "measured: bubble" in words
 

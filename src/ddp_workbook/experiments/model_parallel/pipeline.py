@@ -9,23 +9,22 @@ not that of the cores.
 from __future__ import annotations
 
 import logging
-import tempfile
 import textwrap
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.pipelining import PipelineStage
-from torch.distributed.pipelining.schedules import _PipelineScheduleRuntime
 
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.model_parallel import SEED, Stage
-from ddp_workbook.experiments.model_parallel.schedules import (
+from ddp_workbook.experiments.model_parallel.schedules import lines_of, stages_of_a_rank
+from ddp_workbook.judging.pipeline_runs import load, rows_for_torch
+from ddp_workbook.judging.pipeline_schedules import (
     BACKWARD,
     FORWARD,
     HOLES,
@@ -36,12 +35,10 @@ from ddp_workbook.experiments.model_parallel.schedules import (
     Schedule,
     Timed,
     idle_share,
-    lines_of,
     most_in_flight,
     parse,
     read,
     split,
-    stages_of_a_rank,
 )
 from manyranks import figures
 from manyranks.figures.palette import series_colour, series_look, tint
@@ -117,7 +114,7 @@ def run_rank(
         stage = TimedStage(module, number, len(stage_ranks), device)
         stage.events = events
         stages.append(stage)
-    schedule = load(stages, cells, micro_batches)
+    schedule = load(stages, cells, micro_batches, F.cross_entropy)
     for stage_unit in (0.0, unit):  # the first step finds out shapes and connects the ranks
         for stage in stages:
             stage.unit = stage_unit
@@ -136,22 +133,9 @@ def run_rank(
     return RankRun(events, most_in_flight([event.cell for event in events]), differences)
 
 
-def load(
-    stages: list[TimedStage], cells: Sequence[Sequence[str]], micro_batches: int
-) -> _PipelineScheduleRuntime:
-    """PyTorch's runtime with this schedule, which it reads from a file: a row a rank."""
-    schedule = _PipelineScheduleRuntime(stages, micro_batches, F.cross_entropy)
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "schedule.csv"
-        path.write_text("".join(f"{','.join(row)}\n" for row in cells))
-        schedule._load_csv(str(path))
-    return schedule
-
-
 def arguments(schedule: Schedule, unit: float = UNIT_S) -> tuple:
     """What `run_rank` takes."""
-    cells = [[str(cell) for cell in row] for row in schedule.cells]
-    return cells, schedule.stage_ranks, schedule.micro_batches, unit
+    return rows_for_torch(schedule), schedule.stage_ranks, schedule.micro_batches, unit
 
 
 def run(schedule: Schedule, unit: float = UNIT_S) -> list[RankRun]:

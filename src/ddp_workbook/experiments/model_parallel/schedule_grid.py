@@ -16,15 +16,17 @@ from ddp_workbook.experiments.model_parallel.pipeline import (
     typed_plot,
 )
 from ddp_workbook.experiments.model_parallel.schedules import (
+    STARTS,
+    lines_of,
+    stages_of_a_rank,
+)
+from ddp_workbook.judging.pipeline_schedules import (
     BACKWARD,
     FORWARD,
-    STARTS,
     Schedule,
     ScheduleRefused,
-    lines_of,
     read,
     split,
-    stages_of_a_rank,
 )
 from manyranks import figures
 
