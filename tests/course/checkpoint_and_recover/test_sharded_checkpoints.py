@@ -79,7 +79,7 @@ def test_without_the_optimizer_state_the_steps_are_others(checkpoints):
     folder, run = checkpoints[2]
     losses = launch(sharded_states.without_the_optimizer, folder, 4, ranks=2, **SIZES)[0]
     assert losses[0] == pytest.approx(run.losses[2], abs=5e-6)
-    assert abs(losses[1] - run.losses[3]) > 1e-4
+    assert abs(losses[1] - run.losses[3]) > 2e-5
 
 
 def test_both_ways_of_saving(tmp_path):
