@@ -338,7 +338,7 @@ def _install_random_numbers() -> None:
     _put(torch.cuda, ("get_rng_state",), lambda *_: torch.get_rng_state())
     _put(torch.cuda, ("get_rng_state_all",), lambda: [torch.get_rng_state()])
     _put(torch.cuda, ("set_rng_state",), lambda state, *_: torch.set_rng_state(state))
-    _put(torch.cuda, ("set_rng_state_all",), lambda states: torch.set_rng_state(states[0]))
+    torch.cuda.set_rng_state_all = lambda states: [torch.set_rng_state(s) for s in states[:1]]
     _put(torch.cuda, ("initial_seed",), torch.initial_seed)
 
 

@@ -99,7 +99,7 @@ from ddp_workbook import launch
 from manyranks.launcher import fork_server
 fork_server.preload("tests.workers.visible_gpu")
 from tests.workers import visible_gpu
-launch(visible_gpu.without_a_backend, ranks=2)"""
+launch(visible_gpu.without_a_backend, ranks=2, as_if_gpus=False)"""
 
 
 @pytest.mark.push("pages in a kernel")
