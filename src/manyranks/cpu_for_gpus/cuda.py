@@ -226,7 +226,7 @@ def _install_properties(gpus: list[int]) -> None:
     _put(cuda, ("can_device_access_peer",), lambda *_: True)
     _put(cuda.nccl, ("version",), lambda: (0, 0, 0))
     replace(cuda, "is_available", _is_available)
-    replace(cuda, "is_bf16_supported", lambda call, *a, **kw: bool(asked_by()) or call(*a, **kw))
+    replace(cuda, "is_bf16_supported", _is_available)
     replace(cuda, "device_count", lambda call: _device_count(call, gpus))
 
 
@@ -254,9 +254,9 @@ def _index(device: Any) -> int:
     return int(number) if number.isdigit() else int(os.environ.get("LOCAL_RANK", "0"))
 
 
-def _is_available(is_available: Callable) -> bool:
+def _is_available(is_available: Callable, *args: Any, **kwargs: Any) -> bool:
     """The truth, unless the program is made for GPUs."""
-    if is_available():
+    if is_available(*args, **kwargs):
         return True
     question = asked_by()
     if question is None or not question.expects_a_gpu or _hides_gpus():
@@ -331,7 +331,7 @@ def _install_random_numbers() -> None:
     """One generator for all devices: the CPU's. Seeds of a GPU's generator change nothing."""
 
     def manual_seed(seed: int) -> None:
-        if asked_by() and REQUESTS.places and seed != torch.initial_seed():
+        if asked_by() and REQUESTS.of_a_gpu and seed != torch.initial_seed():
             REQUESTS.note(SEED)
 
     torch.cuda.manual_seed = torch.cuda.manual_seed_all = manual_seed
@@ -378,13 +378,12 @@ class CudaAutocast(torch.autocast):
 
 
 def _install_accelerator(gpus: list[int]) -> None:
-    accelerator = torch.accelerator
-    current = [0]
-    orders = ("set_device_index", "set_device_idx", "synchronize", "empty_cache", "set_stream")
-    _put(accelerator, orders, lambda *_, **__: None)
-    _put(accelerator, ("current_device_index", "current_device_idx"), lambda: current[0])
+    accelerator, cuda = torch.accelerator, torch.cuda
+    _put(accelerator, ("synchronize", "empty_cache", "set_stream"), lambda *_, **__: None)
+    _put(accelerator, ("set_device_index", "set_device_idx"), cuda.set_device)
+    _put(accelerator, ("current_device_index", "current_device_idx"), cuda.current_device)
     _put(accelerator, ("current_stream",), lambda *_: Stream())
-    accelerator.device_index = Nothing  # type: ignore[misc,assignment]
+    accelerator.device_index = cuda.device  # type: ignore[misc,assignment]
     _install_memory(accelerator)
     if hasattr(accelerator, "get_memory_info"):
         _put(accelerator, ("get_memory_info",), torch.cuda.mem_get_info)

@@ -120,9 +120,10 @@ def _move(call: Callable, owner: Any, *args: Any, **kwargs: Any) -> Any:
 
 def _move_tensor(call: Callable, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
     target = kwargs.get("device", args[0] if args else None)
-    if target == "cpu" or target == CPU:
-        return _copied(tensor, call(tensor, *args, **kwargs))
-    return _move(call, tensor, *args, **kwargs)
+    moved = _move(call, tensor, *args, **kwargs)
+    # A device that a program has made of "cuda" is the CPU, too, and x is there already.
+    is_cpu = isinstance(target, str) and target == "cpu"
+    return _copied(tensor, moved) if is_cpu or _called_by_fsdp(3) else moved
 
 
 def _copy_to_cpu(call: Callable, tensor: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
@@ -131,12 +132,16 @@ def _copy_to_cpu(call: Callable, tensor: torch.Tensor, *args: Any, **kwargs: Any
 
 def _copied(before: torch.Tensor, after: torch.Tensor) -> torch.Tensor:
     """From a GPU to the CPU goes a copy, which does not change with the tensor there."""
-    if after is not before or not REQUESTS.places:
+    if after is not before or not REQUESTS.of_a_gpu:
         return after
-    caller = sys._getframe(3)
-    module = caller.f_globals.get("__name__", "")
-    moves = is_own(caller.f_code.co_filename) or module.startswith("torch.distributed.fsdp.")
+    moves = is_own(sys._getframe(3).f_code.co_filename) or _called_by_fsdp(4)
     return after.clone() if moves else after
+
+
+def _called_by_fsdp(depth: int) -> bool:
+    """True if the frame so far up is of FSDP, which frees what it has copied to the CPU."""
+    name = sys._getframe(depth).f_globals.get("__name__", "")
+    return name.startswith("torch.distributed.fsdp.")
 
 
 def _cuda(

@@ -17,7 +17,7 @@ from functools import cache, cached_property
 from types import FrameType
 from typing import Any
 
-from manyranks.cpu_for_gpus.requests import GPU, REQUESTS
+from manyranks.cpu_for_gpus.requests import REQUESTS
 from manyranks.diagnostics.parsing import parse_source
 from manyranks.diagnostics.user_code import is_own
 
@@ -68,7 +68,7 @@ class Question:
         """True for a program that is made for GPUs, or that ends where there is none."""
         files = {self.frame.f_code.co_filename, getattr(sys.modules["__main__"], "__file__", "")}
         own = [read(path) for path in files if path and is_own(path)]
-        made_for_gpus = GPU in REQUESTS.places or any(file and file.says_nccl for file in own)
+        made_for_gpus = REQUESTS.of_a_gpu or any(file and file.says_nccl for file in own)
         return made_for_gpus or self.leads_to_an_end
 
     @property

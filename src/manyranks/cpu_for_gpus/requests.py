@@ -21,6 +21,11 @@ class Requests:
         self.places: dict[str, str] = {}
         self.report: Callable[[str, str], None] = lambda kind, sentence: None
 
+    @property
+    def of_a_gpu(self) -> bool:
+        """True once the program has used a GPU."""
+        return GPU in self.places
+
     def note(self, kind: str = GPU) -> None:
         """A request is being made by the innermost of the reader's own frames, if there is one."""
         if kind in self.places:

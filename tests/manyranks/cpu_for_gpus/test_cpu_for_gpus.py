@@ -34,7 +34,10 @@ ASKING = [
     "local = rank % torch.cuda.device_count()",
     "assert torch.accelerator.current_accelerator().type == 'cpu'",
     "acc = torch.accelerator.current_accelerator()\nx.to(f'{acc.type}:{rank}')",
-    "torch.accelerator.set_device_index(rank)\ntorch.accelerator.synchronize()",
+    "torch.accelerator.set_device_index(1)\ntorch.accelerator.synchronize()\n"
+    "assert torch.accelerator.current_device_index() == 1",
+    "w, d = torch.zeros(2, requires_grad=True), torch.device('cuda', 0)\nassert w.to(d) is w\n"
+    "assert w.to('cuda:0') is w.cuda() is w and w.to('cpu') is not w",
     "s = torch.cuda.Stream()\nwith torch.cuda.stream(s) as t:\n    x + 1\nassert s is t\n"
     "torch.cuda.current_stream().wait_stream(s)\nx.record_stream(s)\nassert s.query()",
     "a, b = (torch.cuda.Event(enable_timing=True) for _ in range(2))\na.record()\nb.record()\n"
@@ -139,7 +142,10 @@ PORTABLE = [
     "d = torch.device('cpu', 0)\nassert isinstance(d, torch.device) and str(d) == 'cpu:0'",
     "import pickle\nassert pickle.loads(pickle.dumps(x.device)) == x.device",
     "before = x.cpu()\nx += 1\nassert before is x",
-    "assert not torch.cuda.is_available()",
+    "assert not torch.cuda.is_available() and not torch.cuda.is_bf16_supported()",
+    "import io\nfile = io.BytesIO()\ntorch.save(x, file)\nfile.seek(0)\ntorch.load(file)\n"
+    "import tempfile\nwith tempfile.NamedTemporaryFile() as f:\n    torch.save(x, f.name)\n"
+    "    assert torch.load(f.name, mmap=True).equal(x)",
     "if torch.cuda.is_available():\n    raise SystemExit('for CPUs')",
     "count = torch.cuda.device_count()\nprint(count)\nassert f'{count}' == '0'",
 ]
