@@ -322,7 +322,7 @@ def demo(rank, world_size):
     dist.init_process_group("nccl", rank=rank, world_size=world_size)
     x = torch.ones(1).to(rank)
     dist.all_reduce(x)
-    print("sum", x.item())
+    print(f"sum {{x.item()}}\\n", end="")  # one write: processes share the pipe
     dist.destroy_process_group()
 
 if __name__ == "__main__":
