@@ -5,6 +5,7 @@ installed first and is not part of later resolutions, so no package can replace 
 Python 3.8 must be able to parse this file, so that it can say that it is too old.
 """
 
+import difflib
 import hashlib
 import json
 import os
@@ -50,6 +51,26 @@ COMMANDS = {
     "gpu": ["-m", "benchmarks.gpu"],
     "lint": ["-m", "pre_commit", "run", "--all-files"],
 }
+HELP = """Usage: python3 -m tools.set_up COMMAND [WORDS]
+
+Makes .venv or brings it up to date, then runs the command with the words, as `make COMMAND
+ARGS="WORDS"` does where make is installed:
+
+  lab        open JupyterLab on the first notebook
+  setup      the environment alone
+  test       what proves the workbook; test-push and test-all: the rest as well
+  check      lint, types, and the tests that the changed files need
+  book       execute every notebook and build the HTML to read, in build/book
+  figures    draw every picture under figs/ anew, from recorded data
+  benchmark  the measured ratios of this machine
+  gpu        all that one NVIDIA GPU can show, recorded in data/gpu
+  lint       formatting, lint, types, notebooks without outputs; fixes what it can
+
+Variables of the environment, of which all are optional:
+
+  TORCH=cpu|cuda|site  which build of PyTorch; site: the one that this Python has
+  WHEELS=DIR           install from this folder, without a network
+  SHARED=DIR           use the packages of this environment, which is only read"""
 # JupyterLab itself breaks lines of output within words.
 CSS = """/* Written by tools/set_up.py. */
 .jp-OutputArea .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }
@@ -466,8 +487,13 @@ def sees_gpu(python):
 
 def main(arguments):
     """Set up and start; report anything that goes wrong in words, never by a traceback."""
+    if arguments[:1] in (["--help"], ["-h"], ["help"]):
+        print(HELP)
+        return
     if not arguments or arguments[0] not in COMMANDS:
-        sys.exit(f"Give one of these commands: {', '.join(COMMANDS)}")
+        near = difflib.get_close_matches(arguments[0], COMMANDS, 1) if arguments else []
+        meant = f" Did you mean {near[0]}?" if near else ""
+        sys.exit(f"Give one of these commands: {', '.join(COMMANDS)}.{meant} --help explains them.")
     try:
         if arguments[0] == "gpu":
             line, env = gpu_command(arguments[1:])

@@ -16,7 +16,7 @@ from ddp_workbook.page import pages
 from ddp_workbook.workshop import minutes, timetable
 from ddp_workbook.workshop.certificates import safe
 from ddp_workbook.workshop.execution import copy_layout
-from ddp_workbook.workshop.grading import short_names
+from ddp_workbook.workshop.grading import attendee_names
 from ddp_workbook.workshop.sandbox import sandbox
 from tests.commands import run
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
@@ -315,7 +315,7 @@ def test_several_folders_are_one_table(copy):
         folder = copy / who / "work" / "exercises"
         attempts.save_numbered(folder, "mean_over_ranks", code)
         (folder / "mean_over_ranks.py").write_text(code)
-    words = ["--work", copy / "ann" / "work", "--work", copy / "bob" / "work"]
+    words = ["--work", copy / "ann" / "work", "--work", copy / "bob" / "work", "--without-sandbox"]
     code, output = run("grade", *words)
     assert (
         code == 1 and "ann │ mean_over_ranks │ 1 │ solved" in output and "1 of 2 solved" in output
@@ -327,9 +327,27 @@ def test_several_folders_are_one_table(copy):
     result = json.loads(run("grade", *words, "--format", "json")[1])
     assert [row["verdict"] for row in result] == ["solved", "not yet"]
     assert {row["sandbox"] for row in result} == {sandbox().name}
-    (own,) = short_names([copy / "ann"]).values()
-    assert own == str(copy / "ann")
     assert run("grade", "--format", "xml")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("folders", "who"),
+    [
+        (["stud/carl"], ["carl"]),
+        (["ann/work/exercises", "bob/work/exercises"], ["ann", "bob"]),
+        (["g1/anna/work/exercises", "g2/anna/work/exercises"], ["g1/anna", "g2/anna"]),
+        (
+            ["g1/anna/work/exercises", "g2/anna/work/exercises", "g2/bo"],
+            ["g1/anna", "g2/anna", "bo"],
+        ),
+        (["ann/notebooks/work", "ann/work"], ["/s/ann/notebooks/work", "/s/ann/work"]),
+        (["a/ann", "b/a/ann"], ["s/a/ann", "b/a/ann"]),
+        (["/work/exercises"], ["/work/exercises"]),
+    ],
+)
+def test_everybody_has_one_name(folders, who):
+    """In the table, as csv and json, and on a certificate."""
+    assert list(attendee_names([Path("/s", folder) for folder in folders]).values()) == who
 
 
 @pytest.mark.push("grades of many")
@@ -344,6 +362,7 @@ def test_certificates_name_what_was_solved(copy):
         words += ["--work", folder.parent]
     certificates = copy / "certificates"
     options = ["--certificates", certificates, "--workshop", "Spring <school>"]
+    options.append("--without-sandbox")
     code, output = run("grade", *words, *options)
     assert code == 1 and "Nothing solved, so no certificate: cleo." in output
     assert sorted(path.name for path in certificates.iterdir()) == [
@@ -358,7 +377,7 @@ def test_certificates_name_what_was_solved(copy):
     assert "<h1>ann</h1>" in (certificates / "certificate_ann_2.html").read_text()
     assert len(list(certificates.iterdir())) == 3, "the same certificate is not written twice"
     (copy / "a file").write_text("")
-    code, output = run("grade", *words[:2], "--certificates", copy / "a file")
+    code, output = run("grade", *words[:2], *options, "--certificates", copy / "a file")
     assert code == 2 and "cannot be written" in output
 
 
@@ -387,7 +406,7 @@ def test_an_attempt_that_cannot_be_read_is_shown_as_such(copy):
 def test_files_of_no_exercise_are_named(copy):
     """A saved file that somebody has renamed; earlier attempts are no such files."""
     attempt("mean_over_ranks", WRONG, RIGHT)
-    code, output = run("grade", "--work", copy / "work")
+    code, output = run("grade", "--work", copy / "work", "--without-sandbox")
     assert code == 0 and "not judged" not in output
     Path("work/exercises/mean_over_rank.py").write_text(RIGHT)
     code, output = run("grade")
