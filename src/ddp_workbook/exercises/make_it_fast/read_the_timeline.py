@@ -36,7 +36,7 @@ from ddp_workbook.judging import (
     edit,
 )
 
-MINUTES = 15
+MINUTES = 25
 HINTS = [
     "The times are whole milliseconds. A set of them, from `range(start, end)`, never counts one "
     "twice, and `-` takes away what another set covers. Begin with a function that returns the set "

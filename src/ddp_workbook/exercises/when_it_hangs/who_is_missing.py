@@ -41,7 +41,7 @@ from ddp_workbook.judging import (
     in_words,
 )
 
-MINUTES = 12
+MINUTES = 18
 HINTS = [
     "Write the names of the calls of one group in a table: a column for each rank, a row for each "
     "collective_seq_id. Which is the first row that is not the same in all columns?",
