@@ -37,10 +37,11 @@ def about(stem: str, notebook: nbformat.NotebookNode) -> About:
 
 @cache
 def sentences() -> dict[str, str]:
-    """By page: what the tables of README.md say about it."""
+    """By page: what the tables of README.md and notebooks/further/README.md say about it."""
+    tables = (ROOT / "README.md", ROOT / "notebooks/further/README.md")
     rows = re.findall(
-        r"(?m)^\| \d\d \| \[.*?\]\(notebooks/(?:further/)?(\w+)\.ipynb\) \| .*? \| (.*) \|$",
-        (ROOT / "README.md").read_text(encoding="utf-8"),
+        r"(?m)^\| \d\d \| \[.*?\]\((?:notebooks/)?(\w+)\.ipynb\) \| .*? \| (.*) \|$",
+        "\n".join(path.read_text(encoding="utf-8") for path in tables),
     )
     return {stem: sentence for stem, sentence in rows}
 
