@@ -25,6 +25,8 @@ from manyranks.figures.palette import INK, series_colour
 
 UNIT_S = 0.02  # of a forward through all blocks of a rank
 ON_PAPER, MEASURED = "on paper", "measured"
+HIGHEST = 45  # percent, the same for all settings of the player
+TO_THE_RIGHT = {"interleaved", "DualPipeV"}  # of its dot stands the name
 
 
 class Point(NamedTuple):
@@ -83,16 +85,16 @@ def points_plot(found: list[Point], **_: object) -> figures.Picture:
         place = point.held, 100 * point.bubble
         axes.plot(*place, "o", ms=10, mfc=face, mec=colour, mew=2, label=point.source)
         if point.source == ON_PAPER:
-            axes.annotate(
-                point.start, place, (9, -11), textcoords="offset points", color=INK, size=10
-            )
+            side = "left" if point.start in TO_THE_RIGHT else "right"
+            away = {"left": 11, "right": -11}[side]
+            text = {"ha": side, "va": "center", "color": INK, "size": 10}
+            axes.annotate(point.start, place, (away, 0), textcoords="offset points", **text)
             for ring in found:
                 if ring.start == point.start:
                     ends = [point.held, ring.held], [place[1], 100 * ring.bubble]
                     axes.plot(*ends, color=colour, lw=1, zorder=0.5)
     furthest = max(point.held for point in found)
-    highest = max(point.bubble for point in found)
-    axes.set(xlim=(0, 1.15 * furthest), ylim=(0, 115 * highest))
+    axes.set(xlim=(0, 1.15 * furthest), ylim=(0, HIGHEST))
     axes.set(xlabel="micro-batches held on the fullest rank", ylabel="bubble, % of the time")
     if any(point.source == MEASURED for point in found):
         looks = {ON_PAPER: INK, MEASURED: "none"}
@@ -130,13 +132,14 @@ def messages(schedule: Schedule) -> int:
 
 
 def play_on_paper() -> ddp_workbook.Play:
-    """The same for other numbers of ranks; no V can do with fewer micro-batches than stages."""
+    """The same without ranks, for more of them; a V needs as many micro-batches as stages."""
     return ddp_workbook.play(
-        lambda ranks, times: points(ranks, times * ranks),
+        lambda stages, times: points(stages, times * stages),
         points_plot,
         ranks=None,
-        stills=[{"times": 4}, {"ranks": 16, "times": 4}],
-        ranks_=ddp_workbook.slider("ranks", (2, 4, 8, 16), 4),
+        stills=[{"times": 8}, {"stages": 16}],
+        stages=ddp_workbook.slider("ranks", (2, 4, 8, 16), 4),
+        times=ddp_workbook.slider("micro-batches for each of them", (2, 4, 8), 2),
     )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,9 +50,9 @@ def grid_class() -> type[Play]:
 
         def __init__(
             self,
-            starts: Sequence[str],
-            ranks: Sequence[int],
-            micro_batches: Sequence[int],
+            starts: Iterable[str],
+            rank_numbers: Sequence[int],
+            batch_numbers: Sequence[int],
             stills: Sequence[Mapping[str, Any]],
             **first: Any,
         ) -> None:
@@ -60,16 +60,16 @@ def grid_class() -> type[Play]:
                 ipywidgets.Text(
                     description=f"rank {rank}", continuous_update=False, layout=LINE, style=WIDE
                 )
-                for rank in range(max(ranks))
+                for rank in range(max(rank_numbers))
             ]
             self.filling = False
             super().__init__(
                 run_rank,
                 draw,
-                slider("ranks", ranks, first["ranks"]),
+                slider("ranks", rank_numbers, first["ranks"]),
                 {
                     "start": choice("start from", [*starts, EMPTY], first["start"]),
-                    "micro_batches": slider("micro-batches", micro_batches, first["micro_batches"]),
+                    "micro_batches": slider("micro-batches", batch_numbers, first["micro_batches"]),
                 },
                 stills,
             )
