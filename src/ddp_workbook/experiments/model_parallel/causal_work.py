@@ -46,7 +46,7 @@ def round_times(order: str) -> list[float]:
     dist.init_process_group("gloo")  # the time of a core says nothing about a GPU
     rank, ranks = dist.get_rank(), dist.get_world_size()
     own = ORDERS[order](rank, ranks, TOKENS)
-    parts = [torch.randn(1, len(own), WIDTH) for _ in range(3)]
+    query, key, value = (torch.randn(1, len(own), WIDTH) for _ in range(3))
     calls: list[tuple[Tensor, ...]] = []
     attend = long_sequences.attend
 
@@ -57,7 +57,7 @@ def round_times(order: str) -> list[float]:
     times = []
     with torch.no_grad():
         with patch.object(long_sequences, "attend", noted):
-            ring_attention(*parts, ORDERS[order])
+            ring_attention(query, key, value, ORDERS[order])
         for turn in range(ranks):  # one rank at a time: together they would share the cores
             if turn == rank:
                 times = [shortest_ms(*call) for call in calls]

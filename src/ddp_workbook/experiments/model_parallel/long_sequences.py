@@ -191,7 +191,7 @@ def forward_and_backward(
 ) -> dict[str, float]:
     """How far output and gradients of this rank's tokens are from those of one process, at most."""
     shared = shared_sequence(order, heads, key_heads)
-    out = ulysses(*shared.part) if way == ULYSSES else ring_attention(*shared.part, order)
+    out = ulysses(*shared.part) if way == ULYSSES else ring_attention(*shared.part, order=order)
     dist.barrier()  # separates what forward sends from what backward sends
     out.backward(shared.weights[:, shared.own])
     shared.expected.backward(shared.weights)
@@ -249,8 +249,8 @@ def bytes_sent(sizes: Sequence[int] = (2, 4), key_heads: Sequence[int] = (8, 4, 
             if way == ULYSSES and number % ranks:
                 values = "", "too few heads"
             else:
-                run = {"way": way, "key_heads": number, "ranks": ranks}
-                _, wire = run_and_record(forward_and_backward, **run)
+                worker = forward_and_backward
+                _, wire = run_and_record(worker, way, key_heads=number, ranks=ranks)
                 forward, backward = (f"{size / 1e3:.1f}" for size in sent(wire, ranks))
                 by_formula = bytes_by_formula(way, ranks, number) / 1e3
                 values = f"{by_formula:.1f}", f"{forward} + {backward}"
