@@ -31,7 +31,7 @@ body("""
 """)
 
 # %% sums of exponentials without a maximum
-# told: makes an exponential of a large score
+# told: Of which numbers do you take the exponential
 body("""
     rank, size = dist.get_rank(), dist.get_world_size()
     block, above, below = torch.stack([key, value]), 0, 0
@@ -51,14 +51,15 @@ body("""
 """)
 
 # %% blocks of later ranks are masked as a whole, and merged all the same
-# told: subtracts one infinity from another
+# told: a row that may see no key
 # right at: 1
 edit(
     "            continue  # all of these keys come later\n",
     "            block = block.clone()\n",
     "        if owner == rank:\n            scores = scores.masked_fill(later, -torch.inf)",
     "        if owner >= rank:\n"
-    "            scores = scores.masked_fill(later if owner == rank else ~later | later, -torch.inf)",
+    "            all_or_some = later.fill_(True) if owner > rank else later\n"
+    "            scores = scores.masked_fill(all_or_some, -torch.inf)",
 )
 
 # %% a rank that may see nothing does not pass on

@@ -22,7 +22,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor
 
-from ddp_workbook.judging import Comparison, DistributedCheck, Pattern, at_most, edit
+from ddp_workbook.judging import Comparison, DistributedCheck, Observation, Pattern, at_most, edit
 from ddp_workbook.judging.comm_comparisons import (
     BARRIER,
     MESSAGE_DTYPE,
@@ -122,6 +122,11 @@ def call_and_watch(function: Callable[..., Tensor], query: Tensor, *others: Tens
     return returned
 
 
+def not_finite(obs: Observation) -> bool:
+    """Whether there are nan or inf in the output of this rank."""
+    return isinstance(obs.value, Tensor) and not obs.value.isfinite().all()
+
+
 def call_text(case: Sequence) -> str:
     """The call in words."""
     shape, dtype = [case.heads, case.tokens, case.width], str(case.dtype).removeprefix("torch.")
@@ -129,12 +134,6 @@ def call_text(case: Sequence) -> str:
     return f"ring_attention(query, key, value), each {shape} in {dtype}{large}"
 
 
-RING = """            arriving = torch.empty_like(block)
-            sending = dist.isend(block, (rank + 1) % ranks)  # with send, all ranks would wait
-            dist.recv(arriving, (rank - 1) % ranks)
-            sending.wait()
-            block = arriving
-"""
 MERGE = "out * (log_sum - total).exp() + part * (part_log_sum - total).exp()"
 OWN_MASK = "        if owner == rank:\n            scores"
 SKIP = "        if owner > rank:\n            continue  # all of these keys come later\n"
@@ -235,10 +234,10 @@ CHECK = DistributedCheck(
         "The values travel, and the keys stay. Which keys belong to these values?": edit(
             "query @ block[0].mT", "query @ key.mT"
         ),
-        "There are nan or inf. Which of your lines makes an exponential of a large score, or "
-        "subtracts one infinity from another?": Pattern(
-            lambda obs: isinstance(obs.value, Tensor) and not obs.value.isfinite().all(), "output"
-        ),
+        "There are nan or inf, and only small scores. Is there a row that may see no key of a "
+        "block?": Pattern(lambda obs: obs.case.scale == 1 and not_finite(obs), "output"),
+        "There are nan or inf where scores are large. Of which numbers do you take the "
+        "exponential, and how large can they be?": Pattern(not_finite, "output"),
         "The last rank has a tensor as large as the scores of its queries to all keys of the "
         "sequence. Can softmax be put together block by block?": Pattern(
             lambda obs: (
@@ -253,6 +252,6 @@ CHECK = DistributedCheck(
         "must be contiguous": "A transposed tensor cannot be sent as it is. What makes a "
         "contiguous one of it?",
     },
-    on_pass="the attention of one process at 1 to 4 ranks, also of large scores; a rank sends N - 1 "
-    "blocks of keys and values, and makes no tensor larger than the scores of one block",
+    on_pass="the attention of one process at 1 to 4 ranks, also of large scores; a rank sends "
+    "N - 1 blocks of keys and values, and makes no tensor larger than the scores of one block",
 )

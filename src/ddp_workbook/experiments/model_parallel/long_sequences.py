@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from functools import partial
 from typing import NamedTuple
 
 import pandas as pd
@@ -26,8 +27,7 @@ from manyranks.recording.collectives import run_and_record
 
 SEED = 0
 TOKENS, WIDTH = 192, 16
-HEADS = 8
-EQUAL = 1e-5  # a difference that is rounding
+HEADS = 8  # of queries
 RING, ULYSSES = "ring", "Ulysses"
 Order = Callable[[int, int, int], Tensor]  # rank, ranks, tokens: which of the tokens are the rank's
 
@@ -191,7 +191,8 @@ def forward_and_backward(
 ) -> dict[str, float]:
     """How far output and gradients of this rank's tokens are from those of one process, at most."""
     shared = shared_sequence(order, heads, key_heads)
-    out = ulysses(*shared.part) if way == ULYSSES else ring_attention(*shared.part, order=order)
+    attention = ulysses if way == ULYSSES else partial(ring_attention, order=order)
+    out = attention(*shared.part)
     dist.barrier()  # separates what forward sends from what backward sends
     out.backward(shared.weights[:, shared.own])
     shared.expected.backward(shared.weights)
