@@ -311,8 +311,9 @@ def plan(
     shards
         For HSDP: ranks that share one model; by default those of a node.
     tensor, sequence_parallel
-        How many GPUs of a node compute each block together, and whether they also share what is
-        outside of attention and feed-forward layer.
+        How many GPUs compute each block together, of one node or of whole nodes (which is slow: see
+        `tensor_seconds`), and whether they also share what is outside of attention and feed-forward
+        layer.
     pipeline, schedule, stages_per_rank
         How many ranks have some of the blocks each; "gpipe", "1f1b", "interleaved" or
         "zero-bubble" (ZB-H1); stages of each rank (by default 2 if interleaved, else 1).
@@ -373,7 +374,7 @@ def plan(
         checkpoint=CHECKPOINTS[checkpoint_name],
         batch=batch,
         sequence=sequence,
-        shards=shards_of(strategy, groups, shards, gpus_per_node // tensor),
+        shards=shards_of(strategy, groups, shards, max(1, gpus_per_node // tensor)),
         tensor=tensor,
         sequence_parallel=sequence_parallel,
         split_root=split_root,
@@ -631,7 +632,9 @@ def title(shape: DecoderShape, settings: Settings) -> str:
         settings.precision,
     ]
     if settings.tensor > 1:
-        policies.append(f"tensor parallelism over {settings.tensor}")
+        spread = settings.tensor // settings.cluster.gpus_per_node
+        across = f" (across {spread} nodes)" if spread > 1 else ""
+        policies.append(f"tensor parallelism over {settings.tensor}{across}")
     if settings.pipeline > 1:
         each = settings.stages_per_rank
         stages = f" ({each} stages each)" if each > 1 else ""
