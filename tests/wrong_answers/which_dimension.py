@@ -21,7 +21,7 @@ edit('"layer": {"tensor"', '"layer": {"tp"')
 edit('"data": 256', '"data": 128')
 
 # %% more tensor ranks than heads of keys and values
-# told: tensor=16 does not divide 128 heads, 8 of keys and values
+# told: tensor=16 does not divide the 8 heads of keys and values of Llama 3 405B
 edit(
     '"layer": {"tensor": 4, "pipeline": 1, "context": 1, "data": 256}',
     '"layer": {"tensor": 16, "pipeline": 1, "context": 1, "data": 64}',

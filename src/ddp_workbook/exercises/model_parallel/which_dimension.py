@@ -36,8 +36,8 @@ HINTS = [
     "Then the memory. `plan` shows what a GPU would hold, also where it does not fit: for example "
     '`plan("405B", 1024, gpu="A100 40GB", gpus_per_node=4, link="InfiniBand HDR", sequence=4096)`. '
     "Which part is too large, and which degree divides it?",
-    "Last the speed. Context and tensor ranks talk in every layer, tensor ranks most, and they "
-    "should stay in a node. A pipeline idles unless it has many micro-batches. Keep these three "
+    "Last the speed. Context and tensor ranks talk in every layer, and tensor ranks most: keep "
+    "their groups in a node. A pipeline idles unless it has many micro-batches. Take these three "
     "degrees as small as memory and batch allow; the rest is data.",
 ]
 DEGREES = ("tensor", "pipeline", "context", "data")
