@@ -211,7 +211,9 @@ def not_found(site: Site) -> str:
         '<p>It may have another name now. <a href="index.html">The first page</a> has them all, '
         "and the search at the top looks into each of them.</p></main>"
     )
-    text = document(f"Not found · {NAME}", "There is no such page.", "404.html", body, "", site, base)
+    text = document(
+        f"Not found · {NAME}", "There is no such page.", "404.html", body, "", site, base
+    )
     return re.sub(r'<link rel="canonical"[^>]*>\n', "", text)
 
 

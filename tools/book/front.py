@@ -12,8 +12,8 @@ from tools.set_up import ROOT
 
 CLAIM = "Learn distributed PyTorch by running it"
 ABOUT = (
-    "Notebooks whose cells start real processes, on a laptop without a GPU or on a node with eight: "
-    "you predict what the ranks do, run them, and look at what they sent each other."
+    "Notebooks whose cells start real processes, on a laptop without a GPU or on a node with "
+    "eight: you predict what the ranks do, run them, and look at what they sent each other."
 )
 SCENES = {"sum": "four ranks add up", "hang": "rank 3 never comes"}
 SUM_S, HANG_S = 5.0, 8.0  # seconds of the player for each scene
@@ -25,7 +25,7 @@ TOOLS = {  # name -> its heading in TOOLS.md, and what it does
     ),
     "profile": (
         "Where does a step go?",
-        "Splits each step into compute, loading, exposed communication and waiting, for every rank.",
+        "Splits each rank's steps into compute, loading, exposed communication and waiting.",
     ),
     "plan": (
         "Will my model fit?",
@@ -38,7 +38,7 @@ TOOLS = {  # name -> its heading in TOOLS.md, and what it does
     ),
     "tests": (
         "Tests on ranks",
-        "A pytest fixture that starts ranks, and a comparison of your step on 1, 2, 3 and 4 of them.",
+        "A pytest fixture that starts ranks, and a comparison of 1, 2, 3 and 4 of them.",
     ),
     "new": (
         "A program to start from",
@@ -53,7 +53,8 @@ def front(known: dict[str, About], pictures: set[str], site: Site) -> str:
     """The page as HTML; `pictures` are the pages that have a small picture."""
     body = (
         f'<main id="page" class="front">\n<section class="hero">\n<div class="claim">\n'
-        f'<h1>{CLAIM}</h1>\n<p class="lead">{ABOUT}</p>\n{start(known)}{commands(site)}\n{facts()}</div>\n'
+        f'<h1>{CLAIM}</h1>\n<p class="lead">{ABOUT}</p>\n{start(known)}'
+        f"{commands(site)}\n{facts()}</div>\n"
         f"{player(animation.read_record())}</section>\n"
         f'{old_pages(known)}<section><h2 id="chapters">The chapters</h2>\n'
         '<p class="quiet">Minutes are those for reading and running a page, plus those for its '
@@ -68,7 +69,7 @@ def start(known: dict[str, About]) -> str:
     """Where to begin to read."""
     stem = chapters(known)[0]
     return (
-        f'<p class="start"><a href="{stem}.html">Read {html.escape(known[stem].title)}</a> '
+        f'<p class="start"><a href="{stem}.html">Read chapter {stem[:2]}</a> '
         '<a href="#chapters">All chapters</a> <a href="#tools">The tools</a></p>\n'
     )
 
@@ -83,7 +84,9 @@ def commands(site: Site) -> str:
         if "ADDRESS" not in command:
             rows += f"<li><code>{command}</code><small>{words}</small></li>\n"
         elif site.repository:
-            rows += f"<li><code>{command.replace('ADDRESS', html.escape(site.repository))}</code></li>"
+            rows += (
+                f"<li><code>{command.replace('ADDRESS', html.escape(site.repository))}</code></li>"
+            )
     return f'<ul class="commands">\n{rows}</ul>'
 
 
@@ -117,7 +120,8 @@ def player(run: dict) -> str:
     states = {rank: "sleeps" if rank == animation.RANKS - 1 else "waits" for rank in ranks}
     waits = "".join(lane(rank, 0.6, 4.6, state, 1.2) for rank, state in states.items())
     caption = (
-        f"Four processes started, met in <code>all_reduce</code> and ended in {run['seconds']:g} s."
+        "Four processes started, met in <code>all_reduce</code> and ended in "
+        f"{run['seconds']:g} s; the picture is slower."
     )
     report = "".join(
         f'<span class="{"detail" if line.startswith(" ") else "line"}">'
@@ -127,13 +131,13 @@ def player(run: dict) -> str:
     return (
         '<figure class="run" aria-label="Two cells on four ranks, as they were recorded">\n'
         f'<div class="scenes">\n'
-        f"{scene('sum', SUM_S, met, f'<p data-at=3.2>{caption} The slower motion is ours.</p>')}"
+        f"{scene('sum', SUM_S, met, f'<p data-at=3.2>{caption}</p>')}"
         f"{scene('hang', HANG_S, waits, f'<pre data-at=4.8>{report}</pre>')}</div>\n"
         '<div class="controls" hidden><button type="button">Play</button>'
         f'<input type="range" min="0" max="{SUM_S + HANG_S:g}" step="0.1" value="0" '
         'aria-label="Moment of the recorded run"></div>\n'
-        f"<figcaption>Recorded on {html.escape(run['machine'])}, without a GPU; the second cell was "
-        f"stopped after {animation.TIMEOUT_S} s. It is the report that you get, too.</figcaption>\n"
+        f"<figcaption>Recorded on {html.escape(run['machine'])}. The second cell was stopped after "
+        f"{animation.TIMEOUT_S} s, and its report is what you see.</figcaption>\n"
         "</figure>\n"
     )
 
@@ -237,6 +241,6 @@ def tools(has_page: bool) -> str:
         )
     return (
         '<section><h2 id="tools">The tools, for your own programs</h2>\n'
-        '<p class="quiet">They work on any training script, without the course. What stands here is '
-        f'what they print.</p>\n<ul class="tools">\n{items}</ul></section>\n'
+        '<p class="quiet">They work on any training script, without the course. What stands here '
+        f'is what they print.</p>\n<ul class="tools">\n{items}</ul></section>\n'
     )

@@ -82,6 +82,8 @@ def page(
             cell.source = LINK.sub(lambda match: link(match, stem, here, site), cell.source)
         elif PROGRESS.fullmatch(cell.source.rpartition("\n")[2]):
             cell.outputs = []
+        elif pages.PREDICT_CALL.match(cell.source):  # what it shows has the same words
+            cell.metadata["transient"] = {"remove_source": True}
         for output in cell.get("outputs", []):
             mend_output(output, here)
     notebook.metadata.pop("widgets", None)  # for them a page would ask a server for a program
@@ -95,9 +97,7 @@ def page(
     return SHOWN_FILE.sub(lambda match: shown_file(match, site), text)
 
 
-def note(
-    stem: str, notebook: nbformat.NotebookNode, site: Site
-) -> nbformat.NotebookNode:
+def note(stem: str, notebook: nbformat.NotebookNode, site: Site) -> nbformat.NotebookNode:
     """What to type to run the page, where it comes from, and what edition it is if that is old."""
     file, record = source_of(stem), notebook.metadata.get("book", {})
     source = site.source(file)

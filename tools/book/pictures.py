@@ -45,11 +45,16 @@ def small(svg: str) -> str:
     for element in root.iter():
         if element.get("id") not in used:
             element.attrib.pop("id", None)
+        for name, value in element.attrib.items():
+            element.set(name, NUMBER.sub(shorter, value))
     for name in ("role", "aria-labelledby", "width", "height"):
         root.attrib.pop(name, None)
-    text = ET.tostring(root, encoding="unicode")
-    text = NUMBER.sub(lambda match: f"{float(match[0]):.2f}".rstrip("0").rstrip("."), text)
-    return re.sub(r"\s*\n\s*", " ", text)
+    return re.sub(r"\s*\n\s*", " ", ET.tostring(root, encoding="unicode"))
+
+
+def shorter(number: re.Match) -> str:
+    """The number with two digits behind its point."""
+    return f"{float(number[0]):.2f}".rstrip("0").rstrip(".")
 
 
 def is_text(group: ET.Element) -> bool:
@@ -89,7 +94,13 @@ def card(name: str, sentence: str, title: str) -> bytes:
         lines = textwrap.wrap(title, 32)[:2]
         size = 50 if len(lines) == 1 else 42
         figure.text(
-            0.07, 0.78, "\n".join(lines), color="white", fontsize=size, weight="bold", va="top",
+            0.07,
+            0.78,
+            "\n".join(lines),
+            color="white",
+            fontsize=size,
+            weight="bold",
+            va="top",
             parse_math=False,
         )
         sentence = textwrap.shorten(sentence, 190, placeholder=" …")
