@@ -1,6 +1,7 @@
 """The engine of the checks: has the calls made, compares, and says what is wrong first."""
 
 import contextlib
+import copy
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from functools import partial
 from itertools import pairwise
 
 from ddp_workbook.judging.attempts import Attempt
-from ddp_workbook.judging.check import CheckFailed, DistributedCheck
+from ddp_workbook.judging.check import CheckFailed, DistributedCheck, RandomCall
 from ddp_workbook.judging.comparison import Comparison, Observation
 from ddp_workbook.judging.diagnosis import (
     STILL_RUNNING,
@@ -22,6 +23,7 @@ from ddp_workbook.judging.diagnosis import (
 )
 from ddp_workbook.judging.guard import EVERY_PATH_RETURNS
 from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
+from ddp_workbook.judging.random_calls import first_wrong_seed
 from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.wording import failure_report, wrong_part
 from manyranks.errors import RankFailed
@@ -31,6 +33,9 @@ ARGUMENTS_UNCHANGED = "the arguments stay unchanged, because the caller still ne
 KEEPS_STATE = (
     "Made first, this call is right; after the other calls it is wrong. What does your function "
     "keep from one call to the next?"
+)
+KEEPS_STATE_OR_CHANCE = (
+    "What does your function keep from one call to the next, or what in it depends on chance?"
 )
 NONDETERMINISTIC = (
     "The same call, made again, gave another result. What in your function depends on chance, or "
@@ -74,7 +79,24 @@ def examine_calls(
         if error := task.exception():
             vars(attempt).update(vars(copies[size]), interrupt=attempt.interrupt)
             raise error
+    if check.random_args:
+        examine_random_calls(check, attempt)
     return check.on_pass
+
+
+def examine_random_calls(check: DistributedCheck, attempt: Attempt) -> None:
+    """Raise CheckFailed if a random call goes wrong: as a further case, so that words are found."""
+    if (seed := first_wrong_seed(check, attempt)) is None:
+        return
+    with_random_call = copy.copy(check)
+    with_random_call.seed = seed
+    examine_size(with_random_call, attempt, 0)
+    raise CheckFailed(
+        check.describe_call(RandomCall(seed), 0),
+        "another result, or an error, when this call came after many others",
+        "the same result, whatever was called before",
+        KEEPS_STATE_OR_CHANCE,
+    )
 
 
 def examine_size(check: DistributedCheck, attempt: Attempt, size: int) -> None:
@@ -145,7 +167,7 @@ def where_to_look(
         or ("" if kind else reasons.two_edits())
         or pattern_hint(comparison, bad)
         or one_rank_hint(comparison, bad)
-        or reasons.best(Extent.FAILING_CALL)
+        or reasons.best(Extent.UP_TO_FAILURE)
         or kind
         or ("" if check.network else overlapping_collective_hint(bad))  # there calls shall overlap
         or hint(comparison, bad)
