@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
 from manyranks.errors import WorkbookError
 
@@ -57,6 +58,7 @@ def grade(
     is not solved, and 2 if a name is unknown, a folder has no attempts
     or nothing was run because there is no sandbox.
     """
+    require_course()
     from ddp_workbook.judging.verdict import SOLVED
     from ddp_workbook.workshop.grading import attempts_folder, attendee_names, unknown_files
     from ddp_workbook.workshop.grading import grade as judge

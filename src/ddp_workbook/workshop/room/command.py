@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
@@ -48,6 +49,7 @@ def room(
     answers are not shared. The exit code of --once is 1 if the folder
     cannot be read.
     """
+    require_course()
     from ddp_workbook.workshop.room import board
     from ddp_workbook.workshop.room.views import Invitation, View, people
 
