@@ -23,6 +23,7 @@ PYTHON, LOG = VENV / "bin" / "python", VENV / "set_up.log"
 STAMP = VENV / "workbook.json"  # what .venv was made from; absent while it is being made
 PIP = ["pip", "install", "-c", str(CONSTRAINTS)]
 UV = ["uv", *PIP]
+CHECKSUMS = "SHA256SUMS"  # in a folder of wheels; `sha256sum -c` reads it, too
 PORT = re.compile(r"--(port|ServerApp\.port|LabApp\.port)\b(?!_)")
 BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
 GB = 10**9
@@ -241,6 +242,31 @@ def from_wheels():
     return dict(PIP_FIND_LINKS=links, UV_FIND_LINKS=links, PIP_NO_INDEX="1", UV_NO_INDEX="1")
 
 
+def check_wheels():
+    """Refuse wheels of WHEELS= that are not those of the folder's list of checksums."""
+    folder = Path(os.environ.get("WHEELS") or os.devnull).expanduser().absolute()
+    listed = folder / CHECKSUMS
+    if not listed.is_file():  # no WHEELS=, or a folder that was filled in another way
+        return
+    lines = re.findall(r"(?m)^([0-9a-f]{64}) [ *](.+)$", listed.read_text())
+    wheels = [(digest, folder / name) for digest, name in lines]
+    damaged = [file.name for digest, file in wheels if file.exists() and checksum(file) != digest]
+    if damaged:
+        sys.exit(
+            f"WHEELS={os.environ['WHEELS']}: not as they were downloaded: {', '.join(damaged)}. "
+            "Copy the folder again, or fill a new one with `ddp-workbook wheels --to DIR`."
+        )
+
+
+def checksum(file):
+    """SHA-256 of a file, as sha256sum writes it."""
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        for part in iter(lambda: opened.read(1 << 20), b""):
+            digest.update(part)
+    return digest.hexdigest()
+
+
 def pinned_requirement(name):
     """`name` with its version in constraints.txt."""
     return re.search(rf"(?m)^{name}==\S+", CONSTRAINTS.read_text()).group()
@@ -385,6 +411,7 @@ def ensure(request, dev):
     )
     if not keeps_packages:
         check_disk(build, new["dev"])
+    check_wheels()
     if STAMP.exists():
         STAMP.unlink()  # if interrupted from here on, start from nothing next time
     try:

@@ -56,6 +56,8 @@ def test_every_command_has_help():
     """With its purpose, and nothing missing in an option's words."""
     code, output = run("--help")
     assert code == 0
+    headings = ("For readers", "For those who teach", "For a training program of your own")
+    assert all(heading in output for heading in headings)
     for command in ("check", "solve", "grade", "reset", "update", "time", "wheels", "plan"):
         assert f" {command} " in output
         assert run(command, "--help")[0] == 0
@@ -100,6 +102,9 @@ def test_a_notebook_that_cannot_be_read_is_named(copy, text, message):
     ("line", "message"),
     [
         ("time --no-run further_the_bach", "Did you mean further_the_batch"),
+        ("time --no-run 99", "There are: 00_start_here"),
+        ("solve 99 --to solved", "There are: 00_start_here"),
+        ("reset nosuch", "There are: mean_over_ranks"),
         ("solve 02_further_launchers --to solved", "has no exercises"),
         ("solve 00 --to file", "file is a file: copies cannot be written there"),
         ("reset mean_over_rank", "Did you mean mean_over_ranks?"),
@@ -107,6 +112,8 @@ def test_a_notebook_that_cannot_be_read_is_named(copy, text, message):
             "reset mean_over_ranks --notebook notebooks/further/06_further_mistakes.ipynb",
             "no cell that begins with %%exercise mean_over_ranks",
         ),
+        ("doctor x.py --epochs 2", "Words for the script come after --"),
+        ("profile x.py --epochs 2", "Words for the script come after --"),
         ("grade --work nowhere", "There are no attempts in"),
         ("grade mean_of_ranks", "Did you mean mean_over_ranks?"),
     ],
@@ -475,6 +482,10 @@ def test_a_day_that_does_not_fit_says_what_to_leave_out(copy):
     assert "`my_indices` (" not in output, "the plan leaves it out already"
     code, output = run("time", "00", "02", "--start", "9:00", "--until", "9:40")
     assert code == 1 and "02_distributed_data_parallel: the whole page (" in output
+    words = "time", "00", "02", "break", "04", "--start", "13:30", "--until", "14:10"
+    code, output = run(*words)
+    assert code == 1 and "04_samplers: the whole page, and the pause before it (" in output
+    assert "00_start_here: the whole page" not in output, "it fits without that pause"
     code, output = run("time", "00", "--start", "9:00", "--until", "9:05")
     assert code == 1 and "take a shorter plan" in output
 

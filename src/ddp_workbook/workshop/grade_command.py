@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ddp_workbook.workshop.commands import FOR_TEACHERS
 from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
 from manyranks.errors import WorkbookError
@@ -19,12 +20,14 @@ Exercises = Annotated[
 FORMS = ("table", "csv", "json")
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_TEACHERS)
 def grade(
     names: Exercises = None,
     work: Annotated[
         list[Path] | None,
-        typer.Option(help="The folder work/ of an attendee, also several; else this checkout's."),
+        typer.Option(
+            metavar="DIR", help="The folder work/ of an attendee, also several; else your own."
+        ),
     ] = None,
     words: Annotated[
         bool, typer.Option("--words", help="Also print each verdict that is not a pass.")
