@@ -36,7 +36,8 @@ class ScriptCommand(TyperCommand):
             return super().parse_args(ctx, args)
         except Exception as error:
             if type(error).__name__ == "NoSuchOption":  # of click, or of typer's copy of click
-                error.message += ". Words for the script come after --: SCRIPT -- WORDS."
+                unknown: Any = error
+                unknown.message += ". Words for the script come after --: SCRIPT -- WORDS."
             raise
 
 

@@ -8,7 +8,9 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from typer.testing import CliRunner
 
+from ddp_workbook import cli
 from ddp_workbook.judging import attempts
 from ddp_workbook.judging.catalogue import Exercise, names
 from ddp_workbook.judging.source import same_code
@@ -407,6 +409,12 @@ def test_an_attempt_that_cannot_be_read_is_shown_as_such(copy):
     Path("work/exercises/mean_over_ranks.py").write_bytes(b"\xff\xfe")
     code, output = run("grade", "--words")
     assert code == 1 and "undecided" in output and "cannot be read" in output
+    line = ["grade", "--work", "work", "--without-sandbox"]
+    csv = CliRunner().invoke(cli.app, [*line, "--format", "csv"]).output
+    assert csv.count("\n") == 2 and csv.splitlines()[1].startswith(f"{copy.name},")
+    Path("work/exercises/mean\x1bc.py").touch()
+    output = CliRunner().invoke(cli.app, line).output
+    assert "No exercise has the name of mean c.py" in output and "\x1b" not in output
 
 
 @pytest.mark.push("grades of many")

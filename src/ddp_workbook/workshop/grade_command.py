@@ -70,7 +70,8 @@ def grade(
     if form not in FORMS:
         raise typer.BadParameter(f"--format is {form!r}; it is one of {', '.join(FORMS)}")
     with plain_errors():
-        folders = list(dict.fromkeys(attempts_folder(folder) for folder in work or [None]))
+        folders = [attempts_folder(folder) for folder in work] if work else [attempts_folder()]
+        folders = list(dict.fromkeys(folders))  # one that is named twice is judged once
         to_judge = [(folder, judge(names or [], folder)) for folder in folders]
         if work:
             check_sandbox(without_sandbox)
