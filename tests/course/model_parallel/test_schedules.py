@@ -60,7 +60,9 @@ def test_a_start_has_the_bubble_of_its_formula(start, ranks, micro_batches):
 
 
 def test_what_1f1b_and_gpipe_hold():
-    held = [schedules.schedule_of(start, 3, 6).in_flight for start in ("GPipe", "1F1B", "zero bubble")]
+    held = [
+        schedules.schedule_of(start, 3, 6).in_flight for start in ("GPipe", "1F1B", "zero bubble")
+    ]
     assert held == [[6, 6, 6], [3, 2, 1], [3, 3, 3]]
 
 

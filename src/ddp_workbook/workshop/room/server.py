@@ -230,7 +230,9 @@ class BoundedHTTPServer(HTTPServer):
     So a newcomer gets in while somebody holds all the connections that there are.
     """
 
-    def initialize(self, *words: Any, most: int, most_of_address: int, **options: Any) -> None:
+    def initialize(  # type: ignore[override]
+        self, *words: Any, most: int, most_of_address: int, **options: Any
+    ) -> None:
         """Called by tornado."""
         super().initialize(*words, **options)
         self.most, self.most_of_address = most, most_of_address
