@@ -23,6 +23,8 @@ PYTHON, LOG = VENV / "bin" / "python", VENV / "set_up.log"
 STAMP = VENV / "workbook.json"  # what .venv was made from; absent while it is being made
 PIP = ["pip", "install", "-c", str(CONSTRAINTS)]
 UV = ["uv", *PIP]
+# Files that Docker and Podman put into a container, where people are usually root.
+CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
 CHECKSUMS = "SHA256SUMS"  # in a folder of wheels; `sha256sum -c` reads it, too
 PORT = re.compile(r"--(port|ServerApp\.port|LabApp\.port)\b(?!_)")
 BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
@@ -452,6 +454,8 @@ def command_line(command, arguments):
     """
     env = variables(read_stamp().get("torch"))
     if command == "lab":
+        if os.geteuid() == 0 and not any(mark.exists() for mark in CONTAINER_MARKS):
+            print("You are root: cells, and all that they start, may change this whole machine.")
         home = env.get("JUPYTER_CONFIG_DIR", os.path.expanduser("~/.jupyter"))
         env.setdefault("JUPYTERLAB_SETTINGS_DIR", os.path.join(home, "lab", "user-settings"))
         env["JUPYTER_CONFIG_DIR"] = str(VENV / "etc" / "jupyter")

@@ -181,6 +181,17 @@ def test_unknown_commands_are_refused():
         set_up.main(["labs"])
 
 
+@pytest.mark.parametrize(("user", "mark", "is_said"), [(0, "no", 1), (0, ".", 0), (1000, "no", 0)])
+def test_a_jupyterlab_of_root_is_said_outside_a_container(
+    monkeypatch, capsys, tmp_path, user, mark, is_said
+):
+    monkeypatch.setattr(set_up.os, "geteuid", lambda: user)
+    monkeypatch.setattr(set_up, "CONTAINER_MARKS", (tmp_path / mark,))
+    monkeypatch.setattr(set_up, "write_css", lambda _: None)
+    set_up.command_line("lab", [])
+    assert capsys.readouterr().out.count("You are root") == is_said
+
+
 @pytest.mark.parametrize("word", ["--help", "-h", "help"])
 def test_help_names_every_command_and_sets_up_nothing(capsys, monkeypatch, word):
     """For those who have no make."""
