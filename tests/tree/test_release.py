@@ -1,6 +1,7 @@
 """What a release attaches: the same bytes each time, and every tool runs where only they are."""
 
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -10,6 +11,7 @@ import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests import bare_environment
 from tools import release, set_up, try_tools
@@ -18,29 +20,79 @@ from tools.set_up import ROOT
 pytestmark = pytest.mark.push("what a release attaches")
 
 
+WORKFLOW = yaml.safe_load((ROOT / ".github/workflows/release.yml").read_text())
+STEPS = {step["name"]: step["run"] for step in WORKFLOW["jobs"]["attach"]["steps"] if "run" in step}
+TAG = f"v{release.version()}"
+
+
 @pytest.fixture(scope="module")
 def built(tmp_path_factory) -> tuple[Path, Path]:
-    """The sdist and the wheel."""
-    sdist, wheel = release.build(tmp_path_factory.mktemp("dist"))
+    """The sdist and the wheel, made by somebody whose files only they may read."""
+    before = os.umask(0o077)
+    try:
+        sdist, wheel = release.build(tmp_path_factory.mktemp("dist"))
+    finally:
+        os.umask(before)
     return sdist, wheel
 
 
 @pytest.fixture
 def python(tmp_path) -> Path:
-    """The Python of an environment with what the tools ask for, and pytest."""
+    """The Python of an empty environment: with what the tools ask for, and pytest."""
     project = tomllib.loads(set_up.PROJECT.read_text(encoding="utf-8"))["project"]
-    return bare_environment.make(tmp_path / "environment", [*project["dependencies"], "pytest"])
+    return bare_environment.make(tmp_path / "empty", [*project["dependencies"], "pytest"])
 
 
-def test_building_twice_gives_the_same_bytes(built, tmp_path):
-    """Also by somebody whose files only they may read."""
-    before = os.umask(0o077)
-    try:
-        again = release.build(tmp_path)
-    finally:
-        os.umask(before)
-    assert [path.name for path in again] == [path.name for path in built]
-    assert [path.read_bytes() for path in again] == [path.read_bytes() for path in built]
+def test_the_workflow_builds_tries_and_attaches(built, python, tmp_path):
+    """Its steps as they stand, in another folder, with the same bytes as here.
+
+    Not run: setting up, the book, of which there is one page, and the installation from an index.
+    In its place pip installs the wheel where nothing else can be imported than it asks for.
+    """
+    checkout = tmp_path / "checkout"
+    release.copy(checkout)
+    for line in (["init", "-q"], ["add", "-A"]):
+        subprocess.run(["git", *line], cwd=checkout, check=True)
+    (checkout / ".venv").symlink_to(sys.prefix)
+    (checkout / "build/book").mkdir(parents=True)
+    (checkout / "build/book/index.html").touch()
+    (tmp_path / "gh").write_text(f'#!/bin/sh\nprintf "%s\\n" "$@" > {tmp_path}/gh.txt\n')
+    (tmp_path / "gh").chmod(0o755)
+    env = bare_environment.environment() | {
+        "SOURCE_DATE_EPOCH": str(release.seconds()),
+        "GITHUB_REF_NAME": TAG,
+        "RUNNER_TEMP": str(tmp_path),
+        "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
+    }
+    first, *rest = STEPS.items()
+    assert first[1] == "make book TORCH=cpu" and len(rest) == 5
+    for name, step in rest:
+        if "uv pip install" in step:
+            run = bare_environment.install(python, str(checkout / "dist" / built[1].name))
+        else:
+            line = ["bash", "-e", "-c", step]
+            run = subprocess.run(line, cwd=checkout, env=env, capture_output=True, text=True)
+        assert run.returncode == 0, f"{name}: {run.stdout}{run.stderr}"
+    book = f"book-{TAG}.tar.gz"
+    dist = {path.name: path.read_bytes() for path in checkout.glob("dist/*")}
+    assert dist.keys() == {book, *(path.name for path in built)}
+    assert {path.name: path.read_bytes() for path in built}.items() <= dist.items()
+    with tarfile.open(checkout / "dist" / book) as archive:
+        assert f"book-{TAG}/index.html" in archive.getnames()
+    words = (tmp_path / "gh.txt").read_text().splitlines()
+    assert words[:3] == ["release", "create", TAG]
+    assert {f"dist/{name}" for name in dist} <= set(words)
+    assert (ROOT / words[words.index("--notes-file") + 1]).is_file()
+
+
+def test_the_workflow_may_write_the_release_alone():
+    """Tests come first, and no action of somebody else runs."""
+    assert WORKFLOW["permissions"] == {"contents": "read"}
+    assert WORKFLOW["jobs"]["tests"] == {"uses": "./.github/workflows/tests.yml"}
+    attach = WORKFLOW["jobs"]["attach"]
+    assert attach["needs"] == "tests" and attach["permissions"] == {"contents": "write"}
+    actions = [step["uses"] for step in attach["steps"] if "uses" in step]
+    assert all(re.fullmatch(r"actions/[\w-]+@v\d+", action) for action in actions)
 
 
 def test_the_sdist_is_the_whole_workbook(built):
@@ -62,13 +114,6 @@ def test_the_sdist_makes_the_same_wheel(built, tmp_path):
     assert (tmp_path / built[1].name).read_bytes() == built[1].read_bytes()
 
 
-def test_every_tool_runs_where_only_the_wheel_is(built, python):
-    """Nothing but what `pip install` would bring; pip itself says that it is enough."""
-    run = bare_environment.install(python, str(built[1]))
-    assert run.returncode == 0, run.stderr
-    try_tools.try_all(python)
-
-
 def test_a_newer_version_takes_the_place_of_an_older_one(built, python, tmp_path):
     """In one environment there is one; a copy on PYTHONPATH hides it, and --version says so."""
     older = tmp_path / built[1].name.replace(release.version(), "0.1.0")
@@ -81,8 +126,8 @@ def test_a_newer_version_takes_the_place_of_an_older_one(built, python, tmp_path
     for wheel, version in ((older, "0.1.0"), (built[1], release.version())):
         assert bare_environment.install(python, str(wheel)).returncode == 0
         run = try_tools.call(python.with_name("manyranks"), ["--version"], tmp_path)
-        assert run.stdout.startswith(f"ddp-workbook {version}, in {tmp_path}/environment/")
-    site = next((tmp_path / "environment").glob("lib/python3*/site-packages"))
+        assert run.stdout.startswith(f"ddp-workbook {version}, in {tmp_path}/empty/")
+    site = next((tmp_path / "empty").glob("lib/python3*/site-packages"))
     assert len(list(site.glob("ddp_workbook-*.dist-info"))) == 1
     env = bare_environment.environment() | {"PYTHONPATH": str(ROOT / "src")}
     line = [str(python.with_name("manyranks")), "--version"]
