@@ -11,6 +11,8 @@ operations a second.
 Return the share as a float, such as 0.4.
 """
 
+import random
+
 from ddp_workbook.judging import Comparison, Pattern, SingleProcessCheck, body, edit, in_words
 from ddp_workbook.judging.forms import number
 
@@ -44,10 +46,20 @@ CASES = [  # all arguments, in order
     (1.3e9, 24, 2048, 2048, 2_841_728, 64, 989e12),
     (124e6, 12, 768, 1024, 150_000, 1, 312e12),
 ]
+
+
+def random_args(rng: random.Random) -> tuple:
+    """A run of any size: what is small in the cases may decide here."""
+    parameters, layers, width = rng.uniform(1e6, 1e11), rng.randint(1, 100), rng.randint(64, 8192)
+    length, tokens_per_second = rng.randint(1, 100_000), rng.uniform(1e2, 1e6)
+    return (*(parameters, layers, width, length), tokens_per_second, rng.randint(1, 1000), 989e12)
+
+
 OPERATIONS = "6 * parameters + 12 * layers * width * length"
 TOTAL_PEAK = "(gpus * peak)"
 CHECK = SingleProcessCheck(
     cases=CASES,
+    random_args=random_args,
     compare=Comparison(
         "Write down the operations a token, those a second, and the peak of all GPUs.",
         select=lambda obs: number(obs.actual),

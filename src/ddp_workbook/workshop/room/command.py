@@ -36,6 +36,10 @@ def room(
         Path | None, typer.Option(help="With --serve: a certificate (PEM), for TLS.")
     ] = None,
     key: Annotated[Path | None, typer.Option(help="The key of --certificate.")] = None,
+    remove: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Take all with this name out of the room, and end."),
+    ] = None,
 ) -> None:
     """Show who is where, and at which exercise most are stuck, until Ctrl-C.
 
@@ -46,13 +50,21 @@ def room(
     cannot be read.
     """
     require_course()
-    from ddp_workbook.workshop.room.views import Invitation, View
+    from ddp_workbook.workshop.room import board
+    from ddp_workbook.workshop.room.views import Invitation, View, people
 
     if folder is None and not serve:
         raise typer.BadParameter("name the room's --folder, or --serve the room over the network")
     if not serve and (address or certificate or key):
         raise typer.BadParameter("--address, --certificate and --key need --serve")
+    if remove is not None and (folder is None or serve):
+        raise typer.BadParameter("--remove needs the room's --folder, and no --serve")
     with plain_errors():
+        if remove is not None:
+            assert folder is not None
+            count = board.remove(folder, remove)
+            typer.echo(f"Taken out of the room: {people(count)} called {remove}.")
+            raise typer.Exit(0 if count else 1)
         if not serve:
             assert folder is not None
             raise typer.Exit(View(folder, page, every, None, names).watch(once))
@@ -69,4 +81,5 @@ def room(
             if not secure:
                 typer.echo(server.UNENCRYPTED)
             invitation = Invitation(room_server.address, room_state.code)
-            raise typer.Exit(View(folder, page, every, invitation, names).watch(once))
+            view = View(folder, page, every, invitation, names, room_state.warning)
+            raise typer.Exit(view.watch(once))
