@@ -65,7 +65,7 @@ def test_the_workflow_builds_tries_and_attaches(built, python, tmp_path):
         "PATH": f"{tmp_path}{os.pathsep}{os.environ['PATH']}",
     }
     first, *rest = STEPS.items()
-    assert first[1] == "make book TORCH=cpu" and len(rest) == 5
+    assert first[1].startswith("make book TORCH=cpu") and len(rest) == 5
     for name, step in rest:
         if "uv pip install" in step:
             run = bare_environment.install(python, str(checkout / "dist" / built[1].name))
