@@ -1,9 +1,9 @@
 """Try every tool once, with another environment's Python:  python -m tools.try_tools PYTHON
 
 In an empty folder and without this checkout, as somebody who has only installed the wheel: the
-commands, `launch`, `record_collectives`, an ordered network, the fixture `ranks`, and what commands
-of the course say there. PYTHON needs pytest, too. It ends at the first thing that is not as it
-should be.
+commands, `launch`, `record_collectives`, an ordered network, the fixture `ranks`, and what the
+course says where it is not. PYTHON needs pytest, too, and must lack the extra `lab`. It ends at the
+first thing that is not as it should be.
 """
 
 import os
@@ -36,6 +36,12 @@ steps = timeline("my_training/train.py", "--epochs", "1", ranks=2, network="1 Gb
 print(len(steps.parts["exposed"]), "steps,", steps.bars().alt[:20])
 steps.save("steps.json")
 assert not {"ddp_workbook", "IPython", "ipywidgets"} & set(sys.modules)
+try:
+    from ddp_workbook import play
+except ImportError as error:
+    assert str(error).startswith("ddp_workbook.play needs ipywidgets, which is not installed")
+else:
+    raise AssertionError("ipywidgets is here, which only the course needs")
 """
 TESTS = """
 import pytest
