@@ -116,6 +116,12 @@ def test_a_python_of_the_wrong_version(monkeypatch, version):
         set_up.main(["lab"])
 
 
+def test_windows_is_told_of_wsl(monkeypatch):
+    monkeypatch.setattr(set_up.os, "name", "nt")
+    with pytest.raises(SystemExit, match=r"on Windows, run it in WSL 2"):
+        set_up.main(["lab"])
+
+
 def test_a_python_without_venv(newcomer, tmp_path):
     """Debian's python3 without python3-venv."""
     (tmp_path / "debian").mkdir()

@@ -15,7 +15,7 @@ from ddp_workbook.judging import attempts
 from ddp_workbook.judging.catalogue import Exercise, names
 from ddp_workbook.judging.source import same_code
 from ddp_workbook.page import pages
-from ddp_workbook.workshop import minutes, timetable
+from ddp_workbook.workshop import minutes, requirements, timetable
 from ddp_workbook.workshop.certificates import safe
 from ddp_workbook.workshop.execution import copy_layout
 from ddp_workbook.workshop.grading import attendee_names
@@ -79,10 +79,14 @@ def test_every_exercise_has_its_page():
     }
 
 
-def test_a_folder_without_notebooks_is_named(monkeypatch, tmp_path):
+def test_a_command_says_what_the_course_needs(monkeypatch, tmp_path):
+    """A checkout, and packages that `pip install` of the tools does not bring."""
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "tornado" else 1)
+    code, output = run("time", "--no-run")
+    assert code == 2 and f"this Python lacks tornado: `make setup` in {pages.CHECKOUT}" in output
     monkeypatch.setattr(pages, "FOLDER", tmp_path / "notebooks")
     code, output = run("time", "--no-run")
-    assert code == 2 and "There are no notebooks in" in output
+    assert code == 2 and f"there is no folder {tmp_path}/notebooks. Run `git clone`" in output
 
 
 @pytest.mark.parametrize(
