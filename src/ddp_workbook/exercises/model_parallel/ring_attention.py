@@ -157,8 +157,8 @@ CHECK = DistributedCheck(
         ),
         "dtypes": MESSAGE_DTYPE,
         "output": Comparison(
-            "Compare the rows of one rank with one process. Which keys are in them, and is the sum "
-            "of their weights 1?",
+            "Compare the rows of one rank with one process. Which keys and values are in them, and "
+            "with which weights?",
             expected_output,
         ),
         "bytes sent": at_most(
@@ -204,6 +204,8 @@ CHECK = DistributedCheck(
         ),
         "Each new block gets half of the weight. Which one would a softmax over all keys give "
         "it?": edit(MERGE, "(out + part) / (1 if owner == rank else 2)"),
+        "The new block gets its share, but the earlier output keeps the weight that it had. Do the "
+        "shares add up to 1?": edit(MERGE, "out + part * (part_log_sum - total).exp()"),
         "Only one block's output is left. How do the earlier ones come into it?": edit(
             MERGE, "part"
         ),
@@ -233,6 +235,13 @@ CHECK = DistributedCheck(
         ),
         "The values travel, and the keys stay. Which keys belong to these values?": edit(
             "query @ block[0].mT", "query @ key.mT"
+        ),
+        "After a pass, keys and values have changed places. In which order does a message hold "
+        "them?": edit("block = arriving", "block = arriving.flip(0)"),
+        "The output is not of the query's shape. Whose tokens, and which dimensions, does it "
+        "have?": Pattern(
+            lambda obs: isinstance(obs.value, Tensor) and obs.value.shape != obs.expected.shape,
+            "output",
         ),
         "There are nan or inf, and only small scores. Is there a row that may see no key of a "
         "block?": Pattern(lambda obs: obs.case.scale == 1 and not_finite(obs), "output"),
