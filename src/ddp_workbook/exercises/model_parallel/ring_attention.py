@@ -89,9 +89,9 @@ def cases(ranks: int) -> list[Sequence]:
     """One head and two, three; then scores whose exponentials are 0 or inf."""
     return [
         Sequence(0, 1, 4, 1, torch.float64, ranks=ranks),
-        Sequence(1, 2, 13, 5, torch.float32, ranks=ranks),
-        Sequence(2, 3, 14, 6, torch.float64, ranks=ranks),
-        Sequence(3, 2, 12, 5, torch.float64, scale=40.0, ranks=ranks),
+        Sequence(1, 2, 17, 5, torch.float32, ranks=ranks),
+        Sequence(2, 3, 19, 6, torch.float64, ranks=ranks),
+        Sequence(3, 2, 15, 5, torch.float64, scale=40.0, ranks=ranks),
     ]
 
 
@@ -125,6 +125,11 @@ def call_and_watch(function: Callable[..., Tensor], query: Tensor, *others: Tens
 def not_finite(obs: Observation) -> bool:
     """Whether there are nan or inf in the output of this rank."""
     return isinstance(obs.value, Tensor) and not obs.value.isfinite().all()
+
+
+def block_bytes(case: Sequence) -> int:
+    """Those of the keys and values of one rank."""
+    return 2 * case.heads * case.tokens * case.width * case.dtype.itemsize
 
 
 def call_text(case: Sequence) -> str:
@@ -162,10 +167,8 @@ CHECK = DistributedCheck(
             expected_output,
         ),
         "bytes sent": at_most(
-            "What does each message hold, and how many passes bring every block to every rank?",
-            lambda case: (
-                2 * (case.ranks - 1) * case.heads * case.tokens * case.width * case.dtype.itemsize
-            ),
+            "What does a rank send, and how many passes bring every block to every rank?",
+            lambda case: (case.ranks - 1) * block_bytes(case),
             lambda obs: sum(row["bytes"] for row in send_rows(obs)),
         ),
         "elements of the largest tensor": at_most(
@@ -247,6 +250,10 @@ CHECK = DistributedCheck(
         "block?": Pattern(lambda obs: obs.case.scale == 1 and not_finite(obs), "output"),
         "There are nan or inf where scores are large. Of which numbers do you take the "
         "exponential, and how large can they be?": Pattern(not_finite, "output"),
+        "A message is larger than the keys and values of one block. What else is in it?": Pattern(
+            lambda obs: max(row["bytes"] for row in send_rows(obs)) > block_bytes(obs.case),
+            "bytes sent",
+        ),
         "The last rank has a tensor as large as the scores of its queries to all keys of the "
         "sequence. Can softmax be put together block by block?": Pattern(
             lambda obs: (
