@@ -16,7 +16,8 @@ FOLDER = CHECKOUT / "notebooks"
 FURTHER, FURTHER_FOLDER = "_further_", "further"
 STATED = re.compile(r"\*teaching (\d+) min · exercises (\d+) min\*")
 EXERCISE = re.compile(r"%%exercise (\w+)\n?")
-PREDICT_CALL = re.compile(r'predict\("(\w+)"\)$')  # a cell that asks a question
+# A cell that asks a question; its words stand below, for those who read without a kernel
+PREDICT_CALL = re.compile(r'predict\("(\w+)"\)(?:\n#.*)*$')
 
 
 class BadPage(WorkbookError, ValueError):
