@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -89,12 +90,17 @@ def page(
     notebook.metadata.pop("widgets", None)  # for them a page would ask a server for a program
     if stem not in DOCUMENTS:
         notebook.cells.insert(1, note(stem, notebook, site))
-    exporter = HTMLExporter(template_name="lab", template_file="base.html.j2")
-    cells = exporter.from_notebook_node(notebook)[0]
+    cells = exporter().from_notebook_node(notebook)[0]
     text = f'<main id="page">\n{cells}\n</main>'
     text = fold_cells(text, imports, IMPORTS_FOLD) if imports else text
     text = HEADING.sub(lambda match: heading(match, stem), text)
     return SHOWN_FILE.sub(lambda match: shown_file(match, site), text)
+
+
+@cache
+def exporter() -> HTMLExporter:
+    """Writes the cells alone, with the classes of JupyterLab; its templates are compiled once."""
+    return HTMLExporter(template_name="lab", template_file="base.html.j2")
 
 
 def note(stem: str, notebook: nbformat.NotebookNode, site: Site) -> nbformat.NotebookNode:
