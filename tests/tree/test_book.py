@@ -96,6 +96,18 @@ def test_links_lead_to_the_files_themselves(executed_page):
     )
 
 
+def test_a_diff_keeps_its_indentation(executed_page):
+    """nbconvert 7.17 parses the page with BeautifulSoup, which has one space for several."""
+    diff = '<table><tr><td class="code equal">    <span>for</span> epoch</td></tr></table>'
+    output = nbformat.v4.new_output("display_data", {"text/html": diff})
+    cells = [
+        nbformat.v4.new_markdown_cell("# 01"),
+        nbformat.v4.new_code_cell("x", outputs=[output]),
+    ]
+    text = small_page(executed_page, nbformat.v4.new_notebook(cells=cells))
+    assert "\N{NO-BREAK SPACE}" * 4 + "<span>for" in text
+
+
 def test_a_document_keeps_the_places_that_its_links_name(executed_page):
     """GitHub's names of headings, which differ from nbconvert's."""
     text = "# A\n\n[page](INSTALL.md)\n\n## Is it `wrong` with %%ranks?\n"

@@ -22,6 +22,7 @@ LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 OUTPUT_LINK = re.compile(
     r'(?s)<a href="(?:\.\./|further/)?(\w+)\.ipynb((?:#[^"]*)?"[^>]*>)(.*?)</a>'
 )
+CODE_CELL = re.compile(r'(?s)<td class="code.*?</td>')
 NOTE_ID = "note-of-the-book"
 NO_KERNEL = (
     "Without it, this page shows what was recorded: buttons choose one of some pictures, and cells "
@@ -161,7 +162,13 @@ def mend_output(output: nbformat.NotebookNode, here: Collection[str]) -> None:
         return f'<a href="{match[1]}.html{match[2]}{match[3]}</a>' if known else match[3]
 
     if "text/html" in data:
-        data["text/html"] = OUTPUT_LINK.sub(link_of_output, data["text/html"])
+        text = OUTPUT_LINK.sub(link_of_output, data["text/html"])
+        data["text/html"] = CODE_CELL.sub(keep_spaces, text)
+
+
+def keep_spaces(cell: re.Match) -> str:
+    """A line of a diff with its indentation: nbconvert's parser makes one space of several."""
+    return re.sub(r"(?<=>) {2,}(?=<)", lambda spaces: "&nbsp;" * len(spaces[0]), cell[0])
 
 
 def heading(match: re.Match, stem: str) -> str:
