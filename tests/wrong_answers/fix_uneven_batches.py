@@ -21,3 +21,11 @@ edit("-(-len(rows) // ranks)", "max(1, -(-len(rows) // ranks))")
 # %% takes blocks of rows instead of every W-th
 # told: All rows are there, but in other steps
 edit("rows[rank::ranks]", "rows[-(-len(rows) // ranks) * rank :][: -(-len(rows) // ranks)]")
+
+# %% leaves the last row out
+# told: less than all rows
+edit("rows[rank::ranks]", "rows[: len(rows) - len(rows) // 10][rank::ranks]")
+
+# %% adds the first row again at the end
+# told: more than all rows
+edit("rows[rank::ranks]", "torch.cat([rows, rows[:1]])[rank::ranks]")

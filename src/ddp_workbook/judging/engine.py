@@ -4,6 +4,7 @@ import contextlib
 import copy
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -28,6 +29,8 @@ from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.wording import failure_report, wrong_part
 from manyranks.errors import RankFailed
 
+MAX_SEARCH_S = 30.0  # seconds in which words are looked for; few verdicts need more than 8
+SEARCHING = "… (comparing with known mistakes)"
 MAX_LAUNCHES = 10  # at most, for the edited solutions of one verdict
 ARGUMENTS_UNCHANGED = "the arguments stay unchanged, because the caller still needs them"
 KEEPS_STATE = (
@@ -68,7 +71,7 @@ def examine_calls(
     largest, *others = sorted(sizes or check.sizes, reverse=True) or [0]
     examine_size(check, attempt, largest)
     interrupt = threading.Event()
-    copies = {size: replace(attempt, interrupt=interrupt) for size in others}
+    copies = {size: replace(attempt, interrupt=interrupt, on_problem=None) for size in others}
     with ThreadPoolExecutor(len(others) or 1) as pool:
         tasks = {size: pool.submit(examine_size, check, copies[size], size) for size in others}
         try:
@@ -127,12 +130,15 @@ def first_problem(
     """What the first comparison that fails says; then what a right call may not do."""
     for comparison in check.comparisons:
         if bad := mismatches(comparison, calls):
-            words = where_to_look(check, attempt, size, comparison, bad[0], calls)
             before = calls[: bad[0].call]  # are there such calls, and is each of them right?
             right_so_far = before and not any(
                 mismatches(other, before) for other in check.comparisons
             )
-            return failure_report(check, comparison, bad[0], words, bool(right_so_far))
+            report = partial(failure_report, check, comparison, bad[0], later=bool(right_so_far))
+            if attempt.on_problem:
+                attempt.on_problem(report(SEARCHING))
+            attempt.words_until = time.monotonic() + MAX_SEARCH_S
+            return report(where_to_look(check, attempt, size, comparison, bad[0], calls))
     for call in calls:
         for obs in call:
             if rows := forbidden_effect(check, obs):

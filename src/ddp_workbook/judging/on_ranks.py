@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TextIO
@@ -79,6 +80,8 @@ def run_variants(
     keys = {text: (series(check, size), only, text) for text in texts}
     batches = [[text for text in keys if keys[text] not in VARIANT_CALLS]]
     for _ in range(launches):
+        if time.monotonic() > attempt.words_until:
+            break
         if batch := batches.pop(0) if batches else []:
             solution = solution_to_run(check, size)
             worker = InRank(check.name, size, solution, batch, only=one_call, seed=check.seed)

@@ -130,6 +130,18 @@ CHECK = SingleProcessCheck(
         "Here the latency is paid once. Who else pays it?": edit(
             "free, held = 0.0, 0", "free, held = latency, 0", " + latency", ""
         ),
+        "A bucket is one call, however many gradients are in it. How often is its latency paid?": (
+            edit(
+                *("free, held = 0.0, 0", "free, held, count = 0.0, 0, 0"),
+                *("held += size\n", "held += size\n            count += 1\n"),
+                *("+ latency", "+ latency * count"),
+                *("                held = 0\n", "                held = count = 0\n"),
+            )
+        ),
+        "The last bucket was full, and one without a gradient was sent after it.": edit(
+            *(" or made == len(gradients)", ""),
+            *(" = free\n", " = max(free, ready) + latency + held / speed\n"),
+        ),
         "The last bucket is missing if it is not full. What closes it?": edit(
             " or made == len(gradients)", ""
         ),
@@ -164,6 +176,9 @@ CHECK = SingleProcessCheck(
             '"seconds": arrivals[best]', '"seconds": arrivals[best] - gradients[-1][0]'
         ),
         "speed is in bytes for a second. Is it multiplied?": edit("held / speed", "held * speed"),
+        "This is none of the limits in the list.": Pattern(
+            lambda obs: obs.value not in obs.case.limits, "limit"
+        ),
         "No bucket is there so early. When is the last gradient ready?": Pattern(
             lambda obs: obs.value < obs.case.gradients[-1][0], "seconds"
         ),
