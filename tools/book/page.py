@@ -16,7 +16,7 @@ from nbconvert import HTMLExporter
 from ddp_workbook.page import pages
 from manyranks.figures.slider import WIDGET
 from tools.book.answers import fold_cells
-from tools.book.site import DOCUMENTS, Site, source_of
+from tools.book.site import DOCUMENTS, Site, in_words, source_of
 
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 OUTPUT_LINK = re.compile(
@@ -115,8 +115,8 @@ def note(stem: str, notebook: nbformat.NotebookNode, site: Site) -> nbformat.Not
     )
     if record.get("old"):
         words = (
-            f"> **This page is of an earlier edition**, {record.get('edition', 'unknown')} of "
-            f"{record.get('date', 'an unknown day')}: the present one did not run without errors."
+            f"> **This page is of an earlier edition**, {record['edition']} of "
+            f"{in_words(record['date'])}: the present one did not run without errors."
             f"\n\n{words}"
         )
     return nbformat.v4.new_markdown_cell(words, id=NOTE_ID)
