@@ -24,7 +24,7 @@ help:
 	@echo "make test-all         the rest as well: each wrong answer at each size, mutants; hours"
 	@echo "make check            lint, types, and the tests that the changed files need, in two minutes"
 	@echo "make setup            the environment alone, in .venv"
-	@echo "make book             execute every notebook and build the HTML to read, in build/book"
+	@echo "make book             execute every notebook and build the site to read, in build/book"
 	@echo "make figures          draw every picture under figs/ anew, from recorded data"
 	@echo "make benchmark        the measured ratios of this machine"
 	@echo "make gpu              all that one NVIDIA GPU can show, recorded in data/gpu, in ten minutes"

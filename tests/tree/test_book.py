@@ -17,6 +17,7 @@ from pathlib import Path
 import nbformat
 import psutil
 import pytest
+import yaml
 from matplotlib.figure import Figure
 
 from ddp_workbook.page import pages
@@ -93,6 +94,18 @@ def test_links_lead_to_the_files_themselves(executed_page):
     assert f'<a href="{there}/blob/c0ffee/src/manyranks/errors.py#L12">' in text(
         Site("", there, "c0ffee")
     )
+
+
+def test_a_diff_keeps_its_indentation(executed_page):
+    """nbconvert 7.17 parses the page with BeautifulSoup, which has one space for several."""
+    diff = '<table><tr><td class="code equal">    <span>for</span> epoch</td></tr></table>'
+    output = nbformat.v4.new_output("display_data", {"text/html": diff})
+    cells = [
+        nbformat.v4.new_markdown_cell("# 01"),
+        nbformat.v4.new_code_cell("x", outputs=[output]),
+    ]
+    text = small_page(executed_page, nbformat.v4.new_notebook(cells=cells))
+    assert "\N{NO-BREAK SPACE}" * 4 + "<span>for" in text
 
 
 def test_a_document_keeps_the_places_that_its_links_name(executed_page):
@@ -379,22 +392,15 @@ def test_a_page_that_fails_stays_as_it_was_and_the_front_says_so(checkout, capsy
 
 def test_only_pages_that_depend_on_a_change_are_built(checkout, capsys):
     """Since a commit; where none does, the first, which shows how all of them look."""
-    git = ["git", "-C", str(checkout.root), "-c", "user.name=a", "-c", "user.email=a@b"]
-
-    def commit() -> None:
-        subprocess.run([*git, "add", "-A"], check=True)
-        subprocess.run([*git, "commit", "-qm", "x"], check=True)
-
-    subprocess.run([*git, "init", "-q"], check=True)
-    commit()
+    commit(checkout.root, "init", "-q")
     (checkout.root / "src" / "ddp_workbook" / "half.py").write_text("x = 2  # table.csv\n")
-    commit()
+    commit(checkout.root)
     assert checkout.build("--changed", "HEAD~1") == (0, ["01_b"])
     (checkout.root / "data" / "table.csv").write_text("2")
-    commit()
+    commit(checkout.root)
     assert checkout.build("--changed", "HEAD~1") == (0, ["01_b"])
     (checkout.root / "other.txt").write_text("")
-    commit()
+    commit(checkout.root)
     assert checkout.build("--changed", "HEAD~1") == (0, ["00_a"])
     assert checkout.build("--changed", "nothing") == (2, [])
     assert "nothing" in capsys.readouterr().err
@@ -525,11 +531,13 @@ def test_links_that_lead_nowhere_are_named(tmp_path):
     (tmp_path / "a.html").write_text(
         '<h2 id="x&amp;y"></h2><a href="#x%26y"></a><a href="b.html#here"></a>'
         '<a href="b.html#gone"></a><a href="c.html"></a><a href="https://a.example/#no"></a>'
+        '<img alt="" src="d.svg"><img src="data:,">'
     )
     (tmp_path / "b.html").write_text('<p id="here"></p><a href="a.html"></a>')
     assert broken_links(tmp_path) == [
         "a.html: there is no place b.html#gone",
         "a.html: there is no file c.html",
+        "a.html: there is no file d.svg",
     ]
 
 
@@ -540,3 +548,75 @@ def test_every_link_between_the_pages_leads_somewhere(tmp_path):
     assert write_book(tmp_path, unrun, without_answers=True) == []
     pages_of_the_book = len(unrun) + len(DOCUMENTS) + len(["index", "404"])
     assert len(list(tmp_path.glob("*.html"))) == pages_of_the_book
+
+
+# The workflow that publishes it
+
+MAKE = f"""#!/bin/sh
+[ "$1" = book ] || exit 9
+exec {sys.executable} -m tools.book ${{2#ARGS=}}
+"""  # what the Makefile does with these words when all is set up
+
+
+@pytest.fixture
+def published(tmp_path):
+    """A checkout of its own with a single page, which came with the last commit."""
+    root = tmp_path / "checkout"
+    files = subprocess.check_output(["git", "-C", str(book.ROOT), "ls-files"], text=True).split()
+    for file in files:
+        if (book.ROOT / file).is_file() and not file.endswith(".ipynb"):
+            (root / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(book.ROOT / file, root / file)
+    commit(root, "init", "-q")
+    write_small(root)
+    commit(root)
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "make").write_text(MAKE)
+    (tmp_path / "bin" / "make").chmod(0o755)
+    return root
+
+
+def commit(root: Path, *words: str) -> None:
+    """Commit all that is there, after a first command of git."""
+    git = ["git", "-C", str(root), "-c", "user.name=a", "-c", "user.email=a@b"]
+    for line in (words, ("add", "-A"), ("commit", "-qm", "x")):
+        if line:
+            subprocess.run([*git, *line], check=True)
+
+
+def run_step(job: str, root: Path, **variables: str) -> str:
+    """Run the job's step that builds the book, as it stands; what it printed."""
+    workflow = yaml.safe_load((root / ".github/workflows/site.yml").read_text(encoding="utf-8"))
+    steps = [step for step in workflow["jobs"][job]["steps"] if "make book" in step.get("run", "")]
+    assert len(steps) == 1 and variables.keys() >= steps[0].get("env", {}).keys()
+    path = f"{root.parent / 'bin'}{os.pathsep}{os.environ['PATH']}"
+    env = os.environ | {"PATH": path, "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
+    result = subprocess.run(
+        ["bash", "-e", "-c", steps[0]["run"]],
+        cwd=root,
+        env=env | variables,
+        capture_output=True,
+        text=True,
+    )
+    assert result.returncode == 0, result.stdout + result.stderr
+    uploads = [step.get("with", {}).get("path", "") for step in workflow["jobs"][job]["steps"]]
+    assert any((root / line / "index.html").is_file() for line in " ".join(uploads).split())
+    return result.stdout
+
+
+def test_the_steps_of_the_workflow_as_they_stand(published):
+    """A pull request builds the page that it changes; main builds all, with their addresses."""
+    assert "01_greeting" in run_step("changed-pages", published, BASE="HEAD~1")
+    address, server = "https://a.example/book", "https://b.example"
+    github = {"GITHUB_SERVER_URL": server, "GITHUB_REPOSITORY": "o/r", "GITHUB_SHA": "c0ffee"}
+    run_step("build", published, ADDRESS=address, **github)
+    place = published / "build" / "book"
+    listed = re.findall(r"<loc>(.*?)</loc>", (place / "sitemap.xml").read_text())
+    pages_there = {one.name for one in place.glob("*.html")} - {"404.html"}
+    assert {one.removeprefix(f"{address}/") or "index.html" for one in listed} == pages_there
+    text = (place / "01_greeting.html").read_text()
+    assert f'"{server}/o/r/blob/c0ffee/notebooks/01_greeting.ipynb"' in text
+    assert (place / "cards" / "01_greeting.png").stat().st_size > 5_000
+    assert f'<base href="{address}/">' in (place / "404.html").read_text()
+    assert f"git clone {server}/o/r" in (place / "index.html").read_text()
+    assert not (place / "sources").exists(), "all sources are links to the repository"

@@ -3,7 +3,6 @@
 import html
 import re
 from dataclasses import dataclass
-from datetime import date
 from itertools import groupby
 
 import nbformat
@@ -11,7 +10,7 @@ import nbformat
 from ddp_workbook.page import pages
 from tools.book.page import headings, question, title
 from tools.book.search import FORM
-from tools.book.site import DOCUMENTS, NAME, Site, edition
+from tools.book.site import DOCUMENTS, NAME, Site, edition, in_words
 from tools.book.style import ICON, STRIPES
 
 CSS, JS = "book.css", "book.js"
@@ -42,12 +41,11 @@ class About:
 def about(notebook: nbformat.NotebookNode) -> About:
     """What is known of an executed page; "" for what is not."""
     record = notebook.metadata.get("book", {})
-    when = record.get("date", "")
     return About(
         title(notebook),
         question(notebook),
         pages.minutes(notebook),
-        f"{date.fromisoformat(when):%-d %B %Y}" if when else "",
+        in_words(record.get("date", "")),
         record.get("machine", ""),
         record.get("edition", ""),
         record.get("old", False),

@@ -1,10 +1,11 @@
-"""Links inside the book: each must lead to a page, and to a place on it."""
+"""Links inside the book: each must lead to a file, and to a place on it."""
 
 import html
 import re
 from pathlib import Path
 from urllib.parse import unquote
 
+LINK = re.compile(r'<(?:a|img|link|script)\b[^>]*?\b(?:href|src)="([^"]+)"')
 OUTSIDE = ("http:", "https:", "mailto:", "data:")
 
 
@@ -17,7 +18,7 @@ def broken_links(book: Path) -> list[str]:
     }
     problems = []
     for name, text in texts.items():
-        for link in map(html.unescape, re.findall(r'<a\b[^>]*?\bhref="([^"]+)"', text)):
+        for link in map(html.unescape, LINK.findall(text)):
             if link.startswith(OUTSIDE):
                 continue
             page, _, place = unquote(link).partition("#")

@@ -6,6 +6,7 @@ import os
 import posixpath
 import re
 from collections.abc import Collection
+from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
@@ -15,12 +16,13 @@ from nbconvert import HTMLExporter
 from ddp_workbook.page import pages
 from manyranks.figures.slider import WIDGET
 from tools.book.answers import fold_cells
-from tools.book.site import DOCUMENTS, Site, source_of
+from tools.book.site import DOCUMENTS, Site, in_words, source_of
 
 LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
 OUTPUT_LINK = re.compile(
     r'(?s)<a href="(?:\.\./|further/)?(\w+)\.ipynb((?:#[^"]*)?"[^>]*>)(.*?)</a>'
 )
+CODE_CELL = re.compile(r'(?s)<td class="code.*?</td>')
 NOTE_ID = "note-of-the-book"
 NO_KERNEL = (
     "Without it, this page shows what was recorded: buttons choose one of some pictures, and cells "
@@ -89,12 +91,17 @@ def page(
     notebook.metadata.pop("widgets", None)  # for them a page would ask a server for a program
     if stem not in DOCUMENTS:
         notebook.cells.insert(1, note(stem, notebook, site))
-    exporter = HTMLExporter(template_name="lab", template_file="base.html.j2")
-    cells = exporter.from_notebook_node(notebook)[0]
+    cells = exporter().from_notebook_node(notebook)[0]
     text = f'<main id="page">\n{cells}\n</main>'
     text = fold_cells(text, imports, IMPORTS_FOLD) if imports else text
     text = HEADING.sub(lambda match: heading(match, stem), text)
     return SHOWN_FILE.sub(lambda match: shown_file(match, site), text)
+
+
+@cache
+def exporter() -> HTMLExporter:
+    """Writes the cells alone, with the classes of JupyterLab; its templates are compiled once."""
+    return HTMLExporter(template_name="lab", template_file="base.html.j2")
 
 
 def note(stem: str, notebook: nbformat.NotebookNode, site: Site) -> nbformat.NotebookNode:
@@ -108,8 +115,8 @@ def note(stem: str, notebook: nbformat.NotebookNode, site: Site) -> nbformat.Not
     )
     if record.get("old"):
         words = (
-            f"> **This page is of an earlier edition**, {record.get('edition', 'unknown')} of "
-            f"{record.get('date', 'an unknown day')}: the present one did not run without errors."
+            f"> **This page is of an earlier edition**, {record['edition']} of "
+            f"{in_words(record['date'])}: the present one did not run without errors."
             f"\n\n{words}"
         )
     return nbformat.v4.new_markdown_cell(words, id=NOTE_ID)
@@ -155,7 +162,13 @@ def mend_output(output: nbformat.NotebookNode, here: Collection[str]) -> None:
         return f'<a href="{match[1]}.html{match[2]}{match[3]}</a>' if known else match[3]
 
     if "text/html" in data:
-        data["text/html"] = OUTPUT_LINK.sub(link_of_output, data["text/html"])
+        text = OUTPUT_LINK.sub(link_of_output, data["text/html"])
+        data["text/html"] = CODE_CELL.sub(keep_spaces, text)
+
+
+def keep_spaces(cell: re.Match) -> str:
+    """A line of a diff with its indentation: nbconvert's parser makes one space of several."""
+    return re.sub(r"(?<=>) {2,}(?=<)", lambda spaces: "&nbsp;" * len(spaces[0]), cell[0])
 
 
 def heading(match: re.Match, stem: str) -> str:

@@ -83,7 +83,8 @@ def run_all(
             if wrong := errors(notebook):
                 earlier = cached_page(place)
                 if earlier:
-                    earlier.metadata["book"]["old"] = True
+                    earlier.metadata["book"] |= {"old": True}
+                    earlier.metadata["book"].setdefault("edition", "unknown")
                 yield path.stem, Run(notebook, wrong, earlier)
             else:
                 write_atomically(place, nbformat.writes(notebook))

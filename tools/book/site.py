@@ -5,6 +5,7 @@ import shutil
 import subprocess
 import tomllib
 from dataclasses import dataclass
+from datetime import date
 from functools import cache
 from pathlib import Path
 
@@ -52,6 +53,11 @@ def copy_sources(book: Path) -> None:
         for file in set(SOURCE_LINK.findall(page.read_text(encoding="utf-8"))):
             (book / file).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(ROOT / file.partition("/")[2], book / file)
+
+
+def in_words(day: str) -> str:
+    """A day such as 2026-11-28 as "28 November 2026"; "" for none."""
+    return f"{date.fromisoformat(day):%-d %B %Y}" if day else ""
 
 
 @cache
