@@ -82,10 +82,14 @@ class Schedule:
             return [Cell(INPUTS, stage, number)]
         before = [Cell(FORWARD, stage, number)]
         if stage + 1 < len(self.stage_ranks):
-            next_cells = self.cells[self.stage_ranks[stage + 1]]
             kinds = (BACKWARD, INPUTS)
-            before += [c for k in kinds if (c := Cell(k, stage + 1, number)) in next_cells]
+            before += [c for k in kinds if (c := Cell(k, stage + 1, number)) in self.all_cells]
         return before
+
+    @cached_property
+    def all_cells(self) -> set[Cell]:
+        """Those of all ranks."""
+        return {cell for cells in self.cells for cell in cells}
 
     @cached_property
     def timed(self) -> list[Timed]:

@@ -137,8 +137,8 @@ def play_on_paper() -> ddp_workbook.Play:
         lambda stages, times: points(stages, times * stages),
         points_plot,
         ranks=None,
-        stills=[{"times": 8}, {"stages": 16}],
-        stages=ddp_workbook.slider("ranks", (2, 4, 8, 16), 4),
+        stills=[{"stages": 2}, {"times": 8}, {"stages": 8, "times": 8}],
+        stages=ddp_workbook.slider("ranks", (2, 4, 8), 4),
         times=ddp_workbook.slider("micro-batches for each of them", (2, 4, 8), 2),
     )
 
