@@ -183,6 +183,7 @@ def read(
     for check in (too_many, twice, both_kinds, missing, too_early):
         refuse(check(schedule), check.__name__)
     _ = schedule.timed  # refuses ranks that wait for one another
+    refuse(loss_not_there(schedule), loss_not_there.__name__)
     return schedule
 
 
@@ -289,3 +290,23 @@ def too_early(schedule: Schedule) -> Iterator[str]:
             if needed not in cells[: place + 1]:
                 names = schedule.name(cell), schedule.name(needed)
                 yield f"Rank {rank} has {names[0]} before {names[1]}, which must come first."
+
+
+def loss_not_there(schedule: Schedule) -> Iterator[str]:
+    """A backward of the last stage that PyTorch stops, because it would look for a later loss.
+
+    PyTorch 2.13 keeps the losses in the order of the forwards, and takes loss n for micro-batch n:
+    another forward's, which nobody notices, or one that is not there.
+    """
+    last = len(schedule.stage_ranks) - 1
+    rank, losses = schedule.stage_ranks[last], 0
+    for cell in schedule.cells[rank]:
+        if cell.stage != last or cell.kind == WEIGHTS:
+            continue
+        losses += cell.kind == FORWARD
+        if cell.kind != FORWARD and cell.micro_batch >= losses:
+            yield (
+                f"Rank {rank} has {schedule.name(cell)} after {losses} of the last stage's "
+                "forwards. PyTorch keeps their losses in order, looks for loss "
+                f"{cell.micro_batch}, counted from 0, and stops."
+            )

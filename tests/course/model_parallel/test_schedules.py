@@ -33,6 +33,11 @@ GPIPE = "F0 F1 B0 B1"
         ([GPIPE, "B0 F0 F1 B1"], "Rank 1 has B0 before F0, which must come first."),
         (["F0 F1 W0 I0 B1", GPIPE], "Rank 0 has W0 before I0, which must come first."),
         (
+            ["F1 F0 B1 B0", "F1 B1 F0 B0"],
+            "Rank 1 has B1 after 1 of the last stage's forwards. PyTorch keeps their losses in "
+            "order, looks for loss 1, counted from 0, and stops.",
+        ),
+        (
             ["F0 B0 F1 B1", "F1 B1 F0 B0"],
             "Each rank that is not done waits for another one: rank 0 at B0 for rank 1's B0, "
             "rank 1 at F1 for rank 0's F1.",
