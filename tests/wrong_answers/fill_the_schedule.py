@@ -1,5 +1,5 @@
 # %% one line
-# told: came back  1 line
+# told: 1 line
 body('return ["F0 B0 F1 B1 F2 B2 F3 B3 F4 B4"]')
 
 # %% two lines
