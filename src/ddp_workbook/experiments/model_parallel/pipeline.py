@@ -264,13 +264,13 @@ def panels_plot(
     kinds = [k for k in KINDS if any(cell.kind == k for row in schedule.cells for cell in row)]
     keys = {KINDS[kind]: look(kind) for kind in kinds or [FORWARD]}
     if len(schedule.stage_ranks) > schedule.ranks:
-        keys["lighter: the rank's second stage"] = look(FORWARD, second=True)
+        keys["fainter: the rank's second stage"] = look(FORWARD, second=True)
     figures.name_looks(figure, keys)
     return column, figures.Picture(figure, "A pipeline.")
 
 
 def draw_cell(axes: figures.Axes, event: Timed, schedule: Schedule) -> None:
-    """A bar with the number of its micro-batch; of a rank's second stage in a lighter colour."""
+    """A bar with the number of its micro-batch; of a rank's second stage in a fainter colour."""
     second = event.rank in schedule.stage_ranks[: event.cell.stage]
     length = event.end - event.start
     axes.barh(event.rank, length, 0.84, left=event.start, **look(event.cell.kind, second))
