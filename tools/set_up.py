@@ -71,7 +71,12 @@ SEES_TORCH = "import importlib.util as u; raise SystemExit(u.find_spec('torch') 
 
 
 def check_version():
-    """Refuse a Python of another version."""
+    """Refuse a Python of another version, and Windows, where .venv has other paths."""
+    if os.name == "nt":
+        sys.exit(
+            "The workbook's set-up needs Linux or macOS: on Windows, run it in WSL 2, a Linux "
+            "inside Windows."
+        )
     if not (3, 11) <= sys.version_info[:2] < (3, 14):
         sys.exit(
             f"The workbook needs Python 3.11, 3.12 or 3.13, but {sys.executable} is "
@@ -236,7 +241,7 @@ def ways_to_torch(build):
 
 
 def requirements(dev, build=""):
-    """The requirements of pyproject.toml without torch, and setuptools for the package itself.
+    """What `.[lab]`, or `.[lab,dev]`, requires without torch; setuptools for the package itself.
 
     Installers do not count a site's torch as installed, so there packages that need torch are left
     out, too.
@@ -244,7 +249,8 @@ def requirements(dev, build=""):
     import tomllib  # older Pythons, which are refused, lack it
 
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    lines = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
+    extras = project["optional-dependencies"]
+    lines = project["dependencies"] + extras["lab"] + (extras["dev"] if dev else [])
     out = ("torch", *(NEED_TORCH if build == "site" else ()))
     lines_without_torch = [line for line in lines if re.match(r"[\w-]+", line).group() not in out]
     return [*lines_without_torch, "setuptools"]

@@ -49,8 +49,16 @@ if TYPE_CHECKING:  # imported when first used: a chapter under torchrun must not
     from manyranks.recording.timing import compare, speed_up, summary, synchronise, time_step
     from manyranks.script_doctor.diagnosis import doctor
 
-# What the readers of a page read is theirs, wherever it is installed; what makes the page is not.
 HERE = os.path.dirname(__file__)
+PACKAGES, OTHERS = os.path.dirname(HERE), os.path.dirname(os.path.dirname(manyranks.__file__))
+if not os.path.samefile(PACKAGES, OTHERS):
+    raise ImportError(
+        f"ddp_workbook comes from {PACKAGES}, and manyranks from {OTHERS}: two copies of the "
+        "workbook are on Python's path (sys.path), and parts of two editions need not fit. Leave "
+        "one of them there: take the other folder out of PYTHONPATH, or uninstall that copy."
+    )
+
+# What the readers of a page read is theirs, wherever it is installed; what makes the page is not.
 user_code.count_as_own(HERE)
 user_code.hide(os.path.join(HERE, "page"))
 former_names.install()

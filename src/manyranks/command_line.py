@@ -1,7 +1,10 @@
-"""What the commands share: how a script is named, and errors in plain words."""
+"""What the commands share: their version, how a script is named, and errors in plain words."""
 
+import tomllib
 from collections.abc import Iterator
 from contextlib import contextmanager
+from importlib.metadata import distributions
+from pathlib import Path
 from typing import Annotated
 
 import typer
@@ -18,6 +21,37 @@ AsIfGPUs = Annotated[
     bool, typer.Option(help="Compute on the CPU what asks for a GPU that is not here.")
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds until the ranks are stopped.")]
+
+DISTRIBUTION = "ddp-workbook"
+FOLDER = Path(__file__).parents[1]
+
+
+def version() -> str:
+    """The version of the code that runs, also where another one is installed; "" if unknown."""
+    project = FOLDER.parent / "pyproject.toml"  # in a checkout
+    if project.is_file():
+        own = tomllib.loads(project.read_text(encoding="utf-8"))["project"]
+        return str(own["version"]) if own["name"] == DISTRIBUTION else ""
+    beside = distributions(name=DISTRIBUTION, path=[str(FOLDER)])
+    return next((one.version for one in beside), "")
+
+
+def print_version(is_asked: bool) -> None:
+    """Print the version and where the code is, and end."""
+    if is_asked:
+        typer.echo(f"{DISTRIBUTION} {version() or 'of an unknown version'}, in {FOLDER}")
+        raise typer.Exit
+
+
+def version_option(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=print_version, is_eager=True, help="Say which version, and where."
+        ),
+    ] = False,
+) -> None:
+    """What a program takes before its commands."""
 
 
 @contextmanager

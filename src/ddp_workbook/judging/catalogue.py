@@ -38,8 +38,8 @@ CHAPTERS = {
     "further_strategies": ["memory_per_rank"],
     "many_machines": ["torchrun_line", "fix_job_script"],
     "further_what_it_costs": ["predict_scaling"],
-    "checkpoint_and_recover": ["save_atomically", "stop_together"],
-    "further_elastic": ["resume_exactly"],
+    "checkpoint_and_recover": ["save_atomically"],
+    "further_elastic": ["stop_together", "resume_exactly"],
     "further_goodput": ["checkpoint_interval"],
     "further_sharded_checkpoints": ["full_state", "load_resharded"],
     "when_it_hangs": ["who_is_missing", "find_the_straggler"],
@@ -49,6 +49,7 @@ CHAPTERS = {
     "further_fewer_messages": ["choose_bucket", "every_h_steps"],
     "further_profiler": ["read_the_timeline"],
     "model_parallel": ["column_then_row", "fill_the_schedule"],
+    "further_long_sequences": ["ring_attention"],
 }
 
 

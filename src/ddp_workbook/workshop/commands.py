@@ -9,6 +9,7 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from ddp_workbook.workshop.requirements import require_checkout, require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
@@ -27,6 +28,7 @@ def check(
     The exit code is 1 if the workbook does not run here. After a
     note it runs, and something is different, such as a timing.
     """
+    require_course()
     from ddp_workbook.workshop.machine_check import State, run_trial, trials
 
     console = Console()
@@ -56,6 +58,7 @@ def solve(
     The exit code is 2 if a page is unknown, or if a copy would
     overwrite a file that differs from it.
     """
+    require_checkout()
     from ddp_workbook.workshop.solving import solve as write_copies
 
     with plain_errors():
@@ -83,6 +86,7 @@ def reset(
     Save the notebook in JupyterLab first. If it is open there, reload
     it afterwards: File > Reload Notebook from Disk.
     """
+    require_checkout()
     from ddp_workbook.workshop.resetting import reset as put_back
     from ddp_workbook.workshop.resetting import reset_page
 
@@ -118,6 +122,7 @@ def update(
     The exit code is 1 if a page was left as it is, and 2 if there is
     nothing to update from.
     """
+    require_checkout()
     from ddp_workbook.page.pages import CHECKOUT
     from ddp_workbook.workshop.updating import update as bring
 
@@ -155,6 +160,7 @@ def wheels(
     It serves machines of the same system and Python as this one:
     run it once on each kind of machine, into one folder.
     """
+    require_course()
     from ddp_workbook.page.pages import CHECKOUT
 
     line = [sys.executable, "-m", "tools.wheels", str(to.expanduser().absolute())]

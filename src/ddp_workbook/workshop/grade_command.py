@@ -7,6 +7,7 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
@@ -47,6 +48,7 @@ def grade(
     1 if one is not solved, and 2 if a name is unknown or a folder
     has no attempts.
     """
+    require_course()
     from ddp_workbook.judging.verdict import SOLVED
     from ddp_workbook.workshop.grading import attempts_folder, short_names, unknown_files
     from ddp_workbook.workshop.grading import grade as judge

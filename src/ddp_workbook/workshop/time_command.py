@@ -8,6 +8,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from ddp_workbook.workshop.commands import Pages
+from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
@@ -43,6 +44,7 @@ def time_pages(
     The exit code is 1 if a cell failed, or if the day does not fit,
     and 2 if a page, a plan or a time cannot be used.
     """
+    require_course()
     from ddp_workbook.workshop.page_times import page_times
 
     if (plan, start, until) != (None, None, None):

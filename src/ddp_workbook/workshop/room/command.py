@@ -5,6 +5,7 @@ from typing import Annotated
 
 import typer
 
+from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
@@ -35,6 +36,10 @@ def room(
         Path | None, typer.Option(help="With --serve: a certificate (PEM), for TLS.")
     ] = None,
     key: Annotated[Path | None, typer.Option(help="The key of --certificate.")] = None,
+    remove: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Take all with this name out of the room, and end."),
+    ] = None,
 ) -> None:
     """Show who is where, and at which exercise most are stuck, until Ctrl-C.
 
@@ -44,13 +49,22 @@ def room(
     answers are not shared. The exit code of --once is 1 if the folder
     cannot be read.
     """
-    from ddp_workbook.workshop.room.views import Invitation, View
+    require_course()
+    from ddp_workbook.workshop.room import board
+    from ddp_workbook.workshop.room.views import Invitation, View, people
 
     if folder is None and not serve:
         raise typer.BadParameter("name the room's --folder, or --serve the room over the network")
     if not serve and (address or certificate or key):
         raise typer.BadParameter("--address, --certificate and --key need --serve")
+    if remove is not None and (folder is None or serve):
+        raise typer.BadParameter("--remove needs the room's --folder, and no --serve")
     with plain_errors():
+        if remove is not None:
+            assert folder is not None
+            count = board.remove(folder, remove)
+            typer.echo(f"Taken out of the room: {people(count)} called {remove}.")
+            raise typer.Exit(0 if count else 1)
         if not serve:
             assert folder is not None
             raise typer.Exit(View(folder, page, every, None, names).watch(once))
@@ -67,4 +81,5 @@ def room(
             if not secure:
                 typer.echo(server.UNENCRYPTED)
             invitation = Invitation(room_server.address, room_state.code)
-            raise typer.Exit(View(folder, page, every, invitation, names).watch(once))
+            view = View(folder, page, every, invitation, names, room_state.warning)
+            raise typer.Exit(view.watch(once))
