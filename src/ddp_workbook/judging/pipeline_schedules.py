@@ -7,6 +7,7 @@ through their lines from left to right, and wait where an input is not there yet
 """
 
 import re
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from manyranks.errors import WorkbookError
 FORWARD, BACKWARD, INPUTS, WEIGHTS = "FBIW"
 UNITS = {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}  # lengths, in those of a forward
 HOLES = {".", "-", "_"}
-CELL = re.compile(r"(\d*)([FBIW])(\d+)", re.IGNORECASE)
+CELL = re.compile(r"(\d{0,9})([FBIW])(\d{1,9})", re.IGNORECASE)
 MOST = 3  # sentences of one kind
 
 
@@ -213,7 +214,7 @@ def unreadable(lines: Sequence[str], stage_ranks: Sequence[int]) -> Iterator[str
     for rank, line in enumerate(lines):
         for place, word in enumerate(split(line), start=1):
             match = CELL.fullmatch(word)
-            where = f"Rank {rank}, cell {place}: {word!r}"
+            where = f"Rank {rank}, cell {place}: {reprlib.repr(word)}"
             if word not in HOLES and not match:
                 example = "2F0" if several else "F0"
                 yield f"{where} is not F, B, I or W with a micro-batch, as in {example}, nor a dot."

@@ -22,6 +22,7 @@ GPIPE = "F0 F1 B0 B1"
     [
         (["F0 x1 B0 B1", GPIPE], "Rank 0, cell 2: 'x1' is not F, B, I or W with a micro-batch"),
         ([GPIPE, "F0 F B0 B1"], "Rank 1, cell 2: 'F' is not F"),
+        (["F" + "9" * 5000, GPIPE], "Rank 0, cell 1: 'F99999999999...9999999999999' is not F"),
         (["1F0 F1 B0 B1", GPIPE], "Rank 0, cell 1: stage 1 of 1F0 is on rank 1."),
         (["7F0 F1 B0 B1", GPIPE], "Rank 0, cell 1: no stage 7 of 7F0, only 0 to 1."),
         (["F0 F2 B0 B1", GPIPE], "Rank 0: F2, but the micro-batches are 0 to 1."),
@@ -232,3 +233,11 @@ def test_buttons_fill_empty_lines(grid):
     assert str(grid.answer.error).startswith("Rank 0 lacks")
     assert grid.answer.words == "As typed: rank 0 F0 F1 B0; rank 1 ."
     assert "Rank 0 lacks" in grid.display.value and "<img" in grid.display.value
+
+
+def test_a_line_without_end_is_drawn_in_part(grid):
+    grid.controls["start"].value, grid.controls["ranks"].value = EMPTY, 2
+    grid.fields[0].value = "F0 " * 3000
+    grid.wait()
+    assert str(grid.answer.error) == "Rank 0 has F0 3000 times."
+    assert grid.answer.words.startswith("As typed, the first 100 cells: rank 0 F0 F0 ")
