@@ -7,7 +7,7 @@ What belongs to one chapter has its stem: ddp_workbook.chapters.<stem> and .expe
 """
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import manyranks
 from ddp_workbook import former_names
@@ -76,7 +76,19 @@ def start_fork_server(name: str) -> None:
         manyranks.start_fork_server(name)
 
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, start_fork_server, former_names.NAMES)
+find, __dir__, __all__ = lazy_names(__name__, start_fork_server, former_names.NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """The name from its module, or which package of the course that module lacks."""
+    try:
+        return find(name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"ddp_workbook.{name} needs {error.name}, which is not installed here. `make setup` in "
+            "a checkout of the workbook installs all that the course needs.",
+            name=error.name,
+        ) from error
 
 
 def load_ipython_extension(ipython) -> None:

@@ -9,6 +9,6 @@ from manyranks.script_doctor import command as doctor
 
 ROOMS = (profile, doctor, plan)
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__, callback=version_option)
+app = typer.Typer(no_args_is_help=True, help=__doc__, callback=version_option)
 for room in ROOMS:
     app.add_typer(room.app)

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.metadata import distributions
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperCommand
 
-SCRIPT = typer.Argument(
-    metavar="SCRIPT [WORDS]", help="The script, and after -- its own command line."
-)
+OWN_PROGRAM = "For a training program of your own"  # a heading of --help
+SCRIPT = typer.Argument(metavar="SCRIPT", help="The script, and after -- its own command line.")
 Script = Annotated[list[str], SCRIPT]
 OptionalScript = Annotated[list[str] | None, SCRIPT]
 Network = Annotated[
@@ -21,6 +21,25 @@ AsIfGPUs = Annotated[
     bool, typer.Option(help="Compute on the CPU what asks for a GPU that is not here.")
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds until the ranks are stopped.")]
+
+
+class ScriptCommand(TyperCommand):
+    """A command that takes a script, and after -- words for it."""
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        """What --help shows after the command's name."""
+        return ["[OPTIONS] SCRIPT [-- WORDS]"]
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """As every command, with a hint at an option that is not this command's."""
+        try:
+            return super().parse_args(ctx, args)
+        except Exception as error:
+            if type(error).__name__ == "NoSuchOption":  # of click, or of typer's copy of click
+                unknown: Any = error
+                unknown.message += ". Words for the script come after --: SCRIPT -- WORDS."
+            raise
+
 
 DISTRIBUTION = "ddp-workbook"
 FOLDER = Path(__file__).parents[1]

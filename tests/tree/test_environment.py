@@ -14,6 +14,7 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from ddp_workbook.workshop import requirements
 from tools import set_up
 from tools.set_up import ROOT
 
@@ -46,6 +47,11 @@ def test_conda_and_pip_ask_for_the_same():
     packages = {(name, frozenset(filter(None, bounds.split(",")))) for name, bounds in pairs}
     assert packages == expected
     assert len(pairs) == len(expected)
+
+
+def test_commands_of_the_course_look_for_its_packages():
+    """Those of the extra `lab`, so that one that is missing is named before it is needed."""
+    assert [Requirement(line).name for line in EXTRAS["lab"]] == list(requirements.PACKAGES)
 
 
 def test_conda_leaves_only_this_package_to_pip():

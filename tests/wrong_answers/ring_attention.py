@@ -1,6 +1,5 @@
 # %% all keys and values are gathered
 # told: sends and receives, but no collective
-# right at: 1
 body("""
     size = dist.get_world_size()
     keys, values = ([torch.empty_like(one) for _ in range(size)] for one in (key, value))
@@ -78,12 +77,12 @@ edit(
 )
 
 # %% the queries travel, too
-# told: bytes sent: 288
+# told: What else is in it
 # right at: 1
 edit("torch.stack([key, value])", "torch.stack([key, value, query])")
 
 # %% a last pass brings every block home
-# told: bytes sent: 256
+# told: how many passes bring every block to every rank
 # right at: 1
 edit(
     "    return out\n",
@@ -118,10 +117,14 @@ edit(
 # told: a message in float32
 # right at: 1
 edit(
-    "torch.stack([key, value])",
-    "torch.stack([key, value]).float()",
-    "block[0].mT",
-    "block[0].to(query.dtype).mT",
-    "@ block[1]",
-    "@ block[1].to(query.dtype)",
+    "isend(block,",
+    "isend(block.float(),",
+    "torch.empty_like(block)",
+    "torch.empty_like(block, dtype=torch.float32)",
+    "block = arriving",
+    "block = arriving.to(query.dtype)",
 )
+
+# %% tokens before heads in what is returned
+# told: not of the query's shape
+edit("    return out\n", "    return out.transpose(0, 1)\n")

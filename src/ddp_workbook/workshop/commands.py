@@ -13,13 +13,14 @@ from ddp_workbook.workshop.requirements import require_checkout, require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
+FOR_READERS, FOR_TEACHERS = "For readers", "For those who teach"  # headings of --help
 Pages = Annotated[
     list[str] | None,
     typer.Argument(metavar="PAGE", help="Such as 02, samplers or 04_samplers.ipynb; else all."),
 ]
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_READERS)
 def check(
     ranks: int = typer.Option(4, min=1, help="How many ranks to try."),
 ) -> None:
@@ -47,7 +48,7 @@ def check(
     console.print("[bold]Ready.[/bold] Start the workbook with `make lab`.")
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_TEACHERS)
 def solve(
     names: Pages = None,
     *,
@@ -66,7 +67,7 @@ def solve(
             typer.echo(f"{copy}: {', '.join(solved)}")
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_READERS)
 def reset(
     name: Annotated[
         str | None, typer.Argument(help="The exercise, such as mean_over_ranks.")
@@ -105,7 +106,7 @@ def reset(
         typer.echo(f"The attempt is kept in {attempt}. Reload the notebook if it is open.")
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_READERS)
 def update(
     source: Annotated[
         Path | None,
@@ -138,9 +139,9 @@ def update(
         typer.echo(f"{path} was left as it is. {why} Save it, and run `update` again.", err=True)
     if outcome.new_files or outcome.removed_files:
         page_names = f", with {', '.join(outcome.pages)}" if outcome.pages else ""
-        typer.echo(
-            f"{len(outcome.new_files) + len(outcome.removed_files)} files are new{page_names}."
-        )
+        changed = len(outcome.new_files) + len(outcome.removed_files)
+        files = "1 file is" if changed == 1 else f"{changed} files are"
+        typer.echo(f"{files} new{page_names}.")
         typer.echo(
             "Reload open pages (File > Reload Notebook from Disk), and restart their kernels."
         )
@@ -151,7 +152,7 @@ def update(
     raise typer.Exit(int(bool(outcome.unchanged)))
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_TEACHERS)
 def wheels(
     to: Annotated[Path, typer.Option(help="The folder; it is made if it is missing.")],
 ) -> None:

@@ -7,7 +7,7 @@ from importlib.util import find_spec
 
 import typer
 
-from ddp_workbook.page.pages import CHECKOUT, FOLDER
+from ddp_workbook.page import pages
 
 PACKAGES = (  # as they are imported; pyproject.toml's extra `lab` has them, with their reasons
     *("jupyterlab", "ipykernel", "nbclient", "ipywidgets", "tornado"),
@@ -17,10 +17,10 @@ PACKAGES = (  # as they are imported; pyproject.toml's extra `lab` has them, wit
 
 def require_checkout() -> None:
     """End with exit code 2 and a sentence if the package is installed without its checkout."""
-    if not any(FOLDER.glob("00_*.ipynb")):
+    if not pages.FOLDER.is_dir():
         refuse(
-            "This command is for the course, which is used in a checkout of the workbook: there "
-            f"are no pages in {FOLDER}. Run `git clone` and `make setup`, and use "
+            "This command is for the course, which is used in a checkout of the workbook, and "
+            f"there is no folder {pages.FOLDER}. Run `git clone` and `make setup`, and use "
             ".venv/bin/ddp-workbook there."
         )
 
@@ -31,7 +31,7 @@ def require_course() -> None:
     if missing := [name for name in PACKAGES if find_spec(name) is None]:
         refuse(
             f"This command is for the course, and this Python lacks {', '.join(missing)}: "
-            f"`make setup` in {CHECKOUT} installs what the course needs, in .venv."
+            f"`make setup` in {pages.CHECKOUT} installs what the course needs, in .venv."
         )
 
 

@@ -7,12 +7,20 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from manyranks.command_line import AsIfGPUs, Network, Script, Timeout, plain_errors
+from manyranks.command_line import (
+    OWN_PROGRAM,
+    AsIfGPUs,
+    Network,
+    Script,
+    ScriptCommand,
+    Timeout,
+    plain_errors,
+)
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(cls=ScriptCommand, rich_help_panel=OWN_PROGRAM)
 def profile(
     script: Script,
     *,

@@ -5,12 +5,20 @@ from typing import Annotated
 
 import typer
 
-from manyranks.command_line import AsIfGPUs, Network, OptionalScript, Timeout, plain_errors
+from manyranks.command_line import (
+    OWN_PROGRAM,
+    AsIfGPUs,
+    Network,
+    OptionalScript,
+    ScriptCommand,
+    Timeout,
+    plain_errors,
+)
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(cls=ScriptCommand, rich_help_panel=OWN_PROGRAM)
 def doctor(
     script: OptionalScript = None,
     *,

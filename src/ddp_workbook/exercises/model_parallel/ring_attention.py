@@ -89,9 +89,9 @@ def cases(ranks: int) -> list[Sequence]:
     """One head and two, three; then scores whose exponentials are 0 or inf."""
     return [
         Sequence(0, 1, 4, 1, torch.float64, ranks=ranks),
-        Sequence(1, 2, 13, 5, torch.float32, ranks=ranks),
-        Sequence(2, 3, 14, 6, torch.float64, ranks=ranks),
-        Sequence(3, 2, 12, 5, torch.float64, scale=40.0, ranks=ranks),
+        Sequence(1, 2, 17, 5, torch.float32, ranks=ranks),
+        Sequence(2, 3, 19, 6, torch.float64, ranks=ranks),
+        Sequence(3, 2, 15, 5, torch.float64, scale=40.0, ranks=ranks),
     ]
 
 
@@ -127,6 +127,11 @@ def not_finite(obs: Observation) -> bool:
     return isinstance(obs.value, Tensor) and not obs.value.isfinite().all()
 
 
+def block_bytes(case: Sequence) -> int:
+    """Those of the keys and values of one rank."""
+    return 2 * case.heads * case.tokens * case.width * case.dtype.itemsize
+
+
 def call_text(case: Sequence) -> str:
     """The call in words."""
     shape, dtype = [case.heads, case.tokens, case.width], str(case.dtype).removeprefix("torch.")
@@ -157,15 +162,13 @@ CHECK = DistributedCheck(
         ),
         "dtypes": MESSAGE_DTYPE,
         "output": Comparison(
-            "Compare the rows of one rank with one process. Which keys are in them, and is the sum "
-            "of their weights 1?",
+            "Compare the rows of one rank with one process. Which keys and values are in them, and "
+            "with which weights?",
             expected_output,
         ),
         "bytes sent": at_most(
-            "What does each message hold, and how many passes bring every block to every rank?",
-            lambda case: (
-                2 * (case.ranks - 1) * case.heads * case.tokens * case.width * case.dtype.itemsize
-            ),
+            "What does a rank send, and how many passes bring every block to every rank?",
+            lambda case: (case.ranks - 1) * block_bytes(case),
             lambda obs: sum(row["bytes"] for row in send_rows(obs)),
         ),
         "elements of the largest tensor": at_most(
@@ -204,6 +207,8 @@ CHECK = DistributedCheck(
         ),
         "Each new block gets half of the weight. Which one would a softmax over all keys give "
         "it?": edit(MERGE, "(out + part) / (1 if owner == rank else 2)"),
+        "The new block gets its share, but the earlier output keeps the weight that it had. Do the "
+        "shares add up to 1?": edit(MERGE, "out + part * (part_log_sum - total).exp()"),
         "Only one block's output is left. How do the earlier ones come into it?": edit(
             MERGE, "part"
         ),
@@ -234,10 +239,21 @@ CHECK = DistributedCheck(
         "The values travel, and the keys stay. Which keys belong to these values?": edit(
             "query @ block[0].mT", "query @ key.mT"
         ),
+        "After a pass, keys and values have changed places. In which order does a message hold "
+        "them?": edit("block = arriving", "block = arriving.flip(0)"),
+        "The output is not of the query's shape. Whose tokens, and which dimensions, does it "
+        "have?": Pattern(
+            lambda obs: isinstance(obs.value, Tensor) and obs.value.shape != obs.expected.shape,
+            "output",
+        ),
         "There are nan or inf, and only small scores. Is there a row that may see no key of a "
         "block?": Pattern(lambda obs: obs.case.scale == 1 and not_finite(obs), "output"),
         "There are nan or inf where scores are large. Of which numbers do you take the "
         "exponential, and how large can they be?": Pattern(not_finite, "output"),
+        "A message is larger than the keys and values of one block. What else is in it?": Pattern(
+            lambda obs: max(row["bytes"] for row in send_rows(obs)) > block_bytes(obs.case),
+            "bytes sent",
+        ),
         "The last rank has a tensor as large as the scores of its queries to all keys of the "
         "sequence. Can softmax be put together block by block?": Pattern(
             lambda obs: (

@@ -56,8 +56,8 @@ def zigzag(rank: int, ranks: int, tokens: int) -> Tensor:
 class PassOn(torch.autograd.Function):
     """Send `block` to the next rank of the ring, and return the one of the previous rank.
 
-    `out` stays as it is. It comes along so that backward finds the way through every pass, also on
-    a rank that has not used the block: the rank that sent it waits for a gradient.
+    `out` stays as it is. It comes along so that backward takes the way through every pass, also on
+    a rank that does not use the block: the rank that sent it waits for its gradient.
     """
 
     @staticmethod
@@ -105,12 +105,15 @@ def ring_attention(query: Tensor, key: Tensor, value: Tensor, order: Order = zig
     check_dtypes(query, key, value)
     rank, ranks = dist.get_rank(), dist.get_world_size()
     tokens = ranks * query.shape[1]
-    block, own = torch.stack([key, value]), order(rank, ranks, tokens)
+    own = order(rank, ranks, tokens)  # which tokens of the sequence this rank has
+    block = torch.stack([key, value])
     out, log_sum = torch.zeros_like(query), torch.full_like(query[..., :1], -torch.inf)
     for distance in range(ranks):
         if distance > 0:
             block, out = PassOn.apply(block, out)
+        # The block is now that of the rank so far before this one.
         visible = own[:, None] >= order((rank - distance) % ranks, ranks, tokens)
+        # Queries that see none of its keys are left out, and keys that no query sees.
         rows, columns = visible.any(1).nonzero()[:, 0], visible.any(0).nonzero()[:, 0]
         if len(rows) == 0:
             continue  # all tokens of this block come later

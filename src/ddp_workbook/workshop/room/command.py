@@ -5,13 +5,14 @@ from typing import Annotated
 
 import typer
 
+from ddp_workbook.workshop.commands import FOR_TEACHERS
 from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_TEACHERS)
 def room(
     folder: Annotated[
         Path | None,
@@ -23,7 +24,9 @@ def room(
     names: Annotated[
         bool, typer.Option("--names", help="Names stand on the page to project, too.")
     ] = False,
-    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 5.0,
+    every: Annotated[
+        float, typer.Option(min=0.5, metavar="SECONDS", help="Between two looks.")
+    ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help="Listen for attendees on machines without that folder.")
@@ -31,7 +34,9 @@ def room(
     address: Annotated[
         str | None, typer.Option(help="With --serve: listen here; else this machine's address.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="With --serve.")] = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="With --serve.")
+    ] = 8765,
     certificate: Annotated[
         Path | None, typer.Option(help="With --serve: a certificate (PEM), for TLS.")
     ] = None,
