@@ -18,6 +18,7 @@ LIMITS_S = {  # seconds, of players that run more than a toy model
     "play_batch": 1.5,  # six epochs
     "play_step": 1.0,  # times up to forty steps
     "play_schedule": 1.0,  # its cells last 10 or 20 ms
+    "play_all_schedules": 1.0,  # the same
     "play_order": 1.5,  # records the calls of four ranks
 }
 

@@ -17,6 +17,7 @@ TO_BE_SEEN = {  # what a control shows on purpose
     "play_stop": (RankFailed,),  # a rank leaves alone
     "play_plan": (PlanRefused,),  # a strategy that the GPUs do not divide
     "play_schedule": (ScheduleRefused,),  # empty lines
+    "play_all_schedules": (ScheduleRefused,),  # the same
 }
 
 

@@ -1,3 +1,7 @@
+# %% one line
+# told: 1 line
+body('return ["F0 B0 F1 B1 F2 B2 F3 B3 F4 B4"]')
+
 # %% two lines
 # told: 2 lines
 body('return ["F0 B0 F1 B1 F2 B2 F3 B3 F4 B4"] * 2')
@@ -15,7 +19,7 @@ edit('". F0 F1 . I0 F2 I1 W0', '". 0F0 F1 . I0 F2 I1 W0')
 body('return ["F1 B1 F2 B2 F3 B3 F4 B4 F5 B5"] * 3')
 
 # %% a micro-batch twice
-# told: Which cell should this one be
+# told: Should this cell be another one, or go
 edit('". . F0 I0 F1', '". . F0 F0 I0 F1')
 
 # %% a whole backward and a half
@@ -65,7 +69,7 @@ return [
 """)
 
 # %% only rank 0 halves its backwards
-# told: Does this one have to wait
+# told: so the stage before waits for W as well. Must it
 body("""
 return [
     "F0 F1 F2 I0 W0 F3 I1 W1 F4 I2 W2 I3 W3 I4 W4",
@@ -85,8 +89,8 @@ return [
 """)
 
 # %% the first two micro-batches change places on every rank
-# told: stops with an error
-# told: looks them up by the number of the micro-batch
+# told: looks for loss 1, counted from 0, and stops
+# told: Can it take them as they are numbered
 edit(
     '"F0 F1 F2 . . I0 W0 F3 I1 W1',
     '"F1 F0 F2 . . I1 W1 F3 I0 W0',

@@ -7,6 +7,7 @@ through their lines from left to right, and wait where an input is not there yet
 """
 
 import re
+import reprlib
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import NamedTuple
@@ -16,7 +17,7 @@ from manyranks.errors import WorkbookError
 FORWARD, BACKWARD, INPUTS, WEIGHTS = "FBIW"
 UNITS = {FORWARD: 1, BACKWARD: 2, INPUTS: 1, WEIGHTS: 1}  # lengths, in those of a forward
 HOLES = {".", "-", "_"}
-CELL = re.compile(r"(\d*)([FBIW])(\d+)", re.IGNORECASE)
+CELL = re.compile(r"(\d{0,9})([FBIW])(\d{1,9})", re.IGNORECASE)
 MOST = 3  # sentences of one kind
 
 
@@ -82,10 +83,14 @@ class Schedule:
             return [Cell(INPUTS, stage, number)]
         before = [Cell(FORWARD, stage, number)]
         if stage + 1 < len(self.stage_ranks):
-            next_cells = self.cells[self.stage_ranks[stage + 1]]
             kinds = (BACKWARD, INPUTS)
-            before += [c for k in kinds if (c := Cell(k, stage + 1, number)) in next_cells]
+            before += [c for k in kinds if (c := Cell(k, stage + 1, number)) in self.all_cells]
         return before
+
+    @cached_property
+    def all_cells(self) -> set[Cell]:
+        """Those of all ranks."""
+        return {cell for cells in self.cells for cell in cells}
 
     @cached_property
     def timed(self) -> list[Timed]:
@@ -179,6 +184,7 @@ def read(
     for check in (too_many, twice, both_kinds, missing, too_early):
         refuse(check(schedule), check.__name__)
     _ = schedule.timed  # refuses ranks that wait for one another
+    refuse(loss_not_there(schedule), loss_not_there.__name__)
     return schedule
 
 
@@ -208,7 +214,7 @@ def unreadable(lines: Sequence[str], stage_ranks: Sequence[int]) -> Iterator[str
     for rank, line in enumerate(lines):
         for place, word in enumerate(split(line), start=1):
             match = CELL.fullmatch(word)
-            where = f"Rank {rank}, cell {place}: {word!r}"
+            where = f"Rank {rank}, cell {place}: {reprlib.repr(word)}"
             if word not in HOLES and not match:
                 example = "2F0" if several else "F0"
                 yield f"{where} is not F, B, I or W with a micro-batch, as in {example}, nor a dot."
@@ -285,3 +291,23 @@ def too_early(schedule: Schedule) -> Iterator[str]:
             if needed not in cells[: place + 1]:
                 names = schedule.name(cell), schedule.name(needed)
                 yield f"Rank {rank} has {names[0]} before {names[1]}, which must come first."
+
+
+def loss_not_there(schedule: Schedule) -> Iterator[str]:
+    """A backward of the last stage that PyTorch stops, because it would look for a later loss.
+
+    PyTorch 2.13 keeps the losses in the order of the forwards, and takes loss n for micro-batch n:
+    another forward's, which nobody notices, or one that is not there.
+    """
+    last = len(schedule.stage_ranks) - 1
+    rank, losses = schedule.stage_ranks[last], 0
+    for cell in schedule.cells[rank]:
+        if cell.stage != last or cell.kind == WEIGHTS:
+            continue
+        losses += cell.kind == FORWARD
+        if cell.kind != FORWARD and cell.micro_batch >= losses:
+            yield (
+                f"Rank {rank} has {schedule.name(cell)} after {losses} of the last stage's "
+                "forwards. PyTorch keeps their losses in order, looks for loss "
+                f"{cell.micro_batch}, counted from 0, and stops."
+            )

@@ -76,10 +76,13 @@ HINTS_BY_KIND = {
     "unreadable": "A cell is one letter and one number, with spaces between the cells.",
     "on_wrong_rank": "A number before the letter is a stage, and rank r has stage r alone.",
     "too_many": "Five micro-batches, counted from 0: what is the last one?",
-    "twice": "Go through the line and cross off each micro-batch. Which cell should this one be?",
+    "twice": "Go through the line and cross off each micro-batch. Should this cell be another one, "
+    "or go?",
     "both_kinds": "Which of them does this rank need?",
     "missing": "Go through the line and cross off each micro-batch, forward and backward.",
-    "too_early": "What must a rank have computed, and kept, before it can go backward?",
+    "too_early": "What must a rank have computed, and kept, before it can run this cell?",
+    "loss_not_there": "The last stage runs its forwards in another order than 0 to 4. Can it take "
+    "them as they are numbered?",
     "deadlock": "Follow one of these waits from rank to rank. Which two cells must change places?",
 }
 
@@ -121,7 +124,10 @@ CHECK = SingleProcessCheck(
     compare={
         "form": "A list with three texts is asked for.",
         "lines": Comparison(
-            "How many ranks are there?", RANKS, lambda obs: len(obs.actual), actual="{value} lines"
+            "How many ranks are there?",
+            RANKS,
+            lambda obs: len(obs.actual),
+            actual=lambda obs: f"{len(obs.actual)} line{'s' * (len(obs.actual) != 1)}",
         ),
         "schedule": Comparison(
             lambda obs: HINTS_BY_KIND[refusal(obs).kind],
@@ -164,7 +170,7 @@ CHECK = SingleProcessCheck(
         ),
         "Each B is whole here, and the stage before waits for both halves of it. Which half does "
         "it need?": Pattern(lambda obs: not any_rank(lambda kinds: INPUTS in kinds)(obs), "bubble"),
-        "Some B are whole, so the stage before waits for W as well. Does this one have to wait?": (
+        "Rank 1 or 2 has B that are whole, so the stage before waits for W as well. Must it?": (
             Pattern(
                 lambda obs: any(
                     BACKWARD in [c.kind for c in r] for r in schedule_of(obs).cells[1:]

@@ -48,6 +48,7 @@ from manyranks.launcher.launch import launch
 UNIT_S = 0.01  # seconds of a forward
 TIMEOUT_S = 20.0  # of a run, which takes one second
 ROWS, WIDTH = 8, 32  # rows of a micro-batch
+WIDEST = 100  # cells of a line that is drawn as it was typed
 EQUAL = 1e-5  # a difference that is rounding; a wrong order gives more than 1e-3
 KINDS = {
     FORWARD: "forward",
@@ -230,7 +231,7 @@ def typed_plot(lines: Sequence[str], stage_ranks: Sequence[int]) -> figures.Pict
     cells: list[list[Cell]] = [[] for _ in lines]
     events, unread = [], []
     for rank, line in enumerate(lines):
-        for column, word in enumerate(split(line)):
+        for column, word in enumerate(split(line)[:WIDEST]):
             cell = parse(word, rank)
             if cell and cell.stage < len(stage_ranks):
                 cells[rank].append(cell)
@@ -238,12 +239,13 @@ def typed_plot(lines: Sequence[str], stage_ranks: Sequence[int]) -> figures.Pict
             elif word not in HOLES:
                 unread.append((column + 0.5, rank))
     schedule = Schedule(cells, stage_ranks, 0)
-    (axes,), picture = panels_plot(schedule, [("as typed", "cells", events)])
+    longest = max([1, *(len(split(line)) for line in lines)])
+    title = "as typed" if longest <= WIDEST else f"as typed, the first {WIDEST} cells"
+    (axes,), picture = panels_plot(schedule, [(title, "cells", events)])
     for place in unread:
         axes.text(*place, "?", ha="center", va="center", weight="bold")
-    longest = max([1, *(len(split(line)) for line in lines)])
-    axes.set_xlim(0, longest)
-    picture.alt = f"As typed: {in_words(schedule)}"
+    axes.set_xlim(0, min(longest, WIDEST))
+    picture.alt = f"{title.capitalize()}: {in_words(schedule)}"
     return picture
 
 
@@ -264,13 +266,13 @@ def panels_plot(
     kinds = [k for k in KINDS if any(cell.kind == k for row in schedule.cells for cell in row)]
     keys = {KINDS[kind]: look(kind) for kind in kinds or [FORWARD]}
     if len(schedule.stage_ranks) > schedule.ranks:
-        keys["lighter: the rank's second stage"] = look(FORWARD, second=True)
+        keys["fainter: the rank's second stage"] = look(FORWARD, second=True)
     figures.name_looks(figure, keys)
     return column, figures.Picture(figure, "A pipeline.")
 
 
 def draw_cell(axes: figures.Axes, event: Timed, schedule: Schedule) -> None:
-    """A bar with the number of its micro-batch; of a rank's second stage in a lighter colour."""
+    """A bar with the number of its micro-batch; of a rank's second stage in a fainter colour."""
     second = event.rank in schedule.stage_ranks[: event.cell.stage]
     length = event.end - event.start
     axes.barh(event.rank, length, 0.84, left=event.start, **look(event.cell.kind, second))

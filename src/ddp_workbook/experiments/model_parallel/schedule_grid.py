@@ -34,6 +34,7 @@ EMPTY = "empty lines"
 RANKS, MICRO_BATCHES = (2, 3, 4), (4, 6, 8)
 ENOUGH_FOR_V = (2, 3), (6, 8)  # a V needs as many micro-batches as there are stages
 LINE = {"width": "44em", "max_width": "75%"}
+LONG_LINE = {"width": "80em", "max_width": "98%"}  # of longer cells, without buttons
 CSS = "<style>.ddpw-cells input{font-family:monospace}</style>"
 
 
@@ -113,8 +114,10 @@ def grid_class() -> type[Play]:
             for rank, (field, row) in enumerate(zip(self.fields, self.rows, strict=True)):
                 field.value = lines[rank] if rank < values["ranks"] else ""
                 row.layout.display = "" if rank < values["ranks"] else "none"
+                several = len(stage_ranks_of(values)) > values["ranks"]
+                for name, size in (LONG_LINE if several else LINE).items():
+                    setattr(field.layout, name, size)
                 for one in row.children[1:]:  # they do not say which stage
-                    several = len(stage_ranks_of(values)) > values["ranks"]
                     one.layout.display = "none" if several else ""
             self.filling = False
 

@@ -14,7 +14,6 @@ from ddp_workbook.judging.pipeline_schedules import (
     Cell,
     Schedule,
     parse,
-    read,
     stage_ranks_in_turn,
     stage_ranks_in_v,
 )
@@ -131,14 +130,13 @@ def stages_of_a_rank(start: str) -> int:
     return ALL[start].stages
 
 
-def lines_of(start: str, ranks: int, micro_batches: int) -> list[str]:
-    """The lines of one of ALL."""
-    chosen = ALL[start]
-    schedule = Schedule(chosen.make(ranks, micro_batches), chosen.stage_ranks(ranks), micro_batches)
-    return [" ".join(map(schedule.name, row)) for row in schedule.cells]
-
-
 def schedule_of(start: str, ranks: int, micro_batches: int) -> Schedule:
-    """One of ALL, read from its lines."""
-    lines = lines_of(start, ranks, micro_batches)
-    return read(lines, micro_batches, ALL[start].stage_ranks(ranks))
+    """One of ALL."""
+    chosen = ALL[start]
+    return Schedule(chosen.make(ranks, micro_batches), chosen.stage_ranks(ranks), micro_batches)
+
+
+def lines_of(start: str, ranks: int, micro_batches: int) -> list[str]:
+    """Its lines, as a reader types them."""
+    schedule = schedule_of(start, ranks, micro_batches)
+    return [" ".join(map(schedule.name, row)) for row in schedule.cells]

@@ -30,14 +30,9 @@ CASES = {  # the lines of two ranks with a stage each
 
 def what_pytorch_says() -> pd.DataFrame:
     """A row for each of CASES."""
-    rows = {}
-    for mistake, lines in CASES.items():
-        found, words = outcome(lines)
-        rows[mistake] = dict(zip(("rank 0", "rank 1"), lines, strict=True)) | {
-            "found": found,
-            "words": words,
-        }
-    return pd.DataFrame.from_dict(rows, orient="index")
+    columns = ["mistake", "rank 0", "rank 1", "found", "words"]
+    rows = [(mistake, *lines, *outcome(lines)) for mistake, lines in CASES.items()]
+    return pd.DataFrame(rows, columns=columns)
 
 
 def outcome(lines: tuple[str, ...]) -> tuple[str, str]:
