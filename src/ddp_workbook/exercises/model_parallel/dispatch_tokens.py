@@ -21,7 +21,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.judging import Comparison, DistributedCheck, Pattern
+from ddp_workbook.judging import Comparison, DistributedCheck, Pattern, body, edit
 from ddp_workbook.judging.comm_comparisons import calls_only
 
 MINUTES = 20
@@ -166,7 +166,12 @@ def permuted(obs: Any) -> bool:
     return torch.allclose(torch.tensor(found), torch.tensor(right), atol=1e-5)
 
 
-EXCHANGE = "            dist.all_to_all_single(back, gradient.contiguous(), ctx.sent, ctx.received)"
+WHOSE = "torch.arange(own).repeat(ranks).repeat_interleave(incoming)  # experts of each rank"
+LOOP = """    outputs = torch.zeros(len(rows), experts.shape[2], dtype=rows.dtype)
+    for number, matrix in enumerate(experts):
+        mine = (whose == number).nonzero().flatten()
+        outputs = outputs.index_copy(0, mine, rows[mine] @ matrix)
+"""
 CHECK = DistributedCheck(
     cases=CASES,
     call_text=lambda case: (
@@ -194,7 +199,8 @@ CHECK = DistributedCheck(
         "operations": calls_only(
             "all_to_all_single",
             required="all_to_all_single, and nothing else",
-            hint="Each row is needed on one rank. What does the other operation send besides?",
+            hint="Each row, and each count, is needed on one rank only. What do other operations do "
+            "beyond that?",
         ),
         "bytes": Comparison(
             "Which rows travel twice, or to where nobody needs them?",
@@ -207,9 +213,30 @@ CHECK = DistributedCheck(
         ),
     },
     mistakes={
-        "These are the right outputs, in another order. Which order had the tokens?": Pattern(
-            permuted, "outputs"
+        "All outputs are there, but not in the order of the tokens. Which place had each of them "
+        "before you sorted?": Pattern(permuted, "outputs"),
+        "These are the products with rank {rank}'s own experts. Who has the others?": body(
+            "return torch.einsum('nw,nwo->no', tokens, experts[expert % len(experts)])"
         ),
+        "The tokens are sent as they stand in `tokens`. Which of them go to rank 0 then?": edit(
+            "tokens[order]", "tokens"
+        ),
+        "Rows have met the wrong expert of the right rank. They arrive rank by rank, and only "
+        "within that expert by expert.": edit(
+            WHOSE, "torch.arange(own).repeat_interleave(incoming.view(ranks, own).sum(0))"
+        ),
+        "Every row has met the first expert of its rank. How does that rank know which one it is "
+        "for?": edit(WHOSE, "torch.zeros(len(rows))"),
+        "Outputs go back expert by expert. In which order have the rows arrived, and from whom?": (
+            edit(
+                LOOP,
+                "    outputs = torch.cat([rows[whose == n] @ experts[n] for n in range(own)])\n",
+            )
+        ),
+        "Gradients are divided by the number of ranks. From how many ranks does the gradient of a "
+        "row come?": edit("return back, None", "return back / dist.get_world_size(), None"),
+        "No gradient has arrived there. Which line on the way from the outputs does autograd not "
+        "see?": Pattern(lambda obs: obs.value is None),
     },
     max_collectives=6,
     errors={
@@ -217,8 +244,10 @@ CHECK = DistributedCheck(
         "message to each rank can carry the rows of all its experts.",
         "hangs": "Does every rank come to every exchange, forward and backward, also without a "
         "token, or without a row for its experts?",
-        "Split sizes": "The first list of sizes is of what arrives, the second of what is sent. "
-        "What do they add up to?",
+        "invalid gradient": "Gradients travel the other way. Which count is now that of the rows "
+        "to send, and which of those to receive?",
+        "Split sizes": "The first list of sizes is that of the rows to receive, the second that of "
+        "the rows to send. What does each add up to?",
     },
     on_pass="outputs and gradients of one process at 1 to 4 ranks, experts without tokens and with "
     "all of them, and no row sent in vain",
