@@ -199,8 +199,8 @@ CHECK = DistributedCheck(
         "operations": calls_only(
             "all_to_all_single",
             required="all_to_all_single, and nothing else",
-            hint="Each row, and each count, is needed on one rank only. What do other operations do "
-            "beyond that?",
+            hint="Each row, and each count, is needed on one rank only. What do other operations "
+            "do beyond that?",
         ),
         "bytes": Comparison(
             "Which rows travel twice, or to where nobody needs them?",
