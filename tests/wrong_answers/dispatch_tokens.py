@@ -3,18 +3,13 @@
 edit("returned[order.argsort()]", "returned")
 
 
-# %% the order once more in place of its opposite
-# told: not in the order of the tokens
-edit("returned[order.argsort()]", "returned[order]")
-
-
 # %% the way back is outside of the graph
 # told: No gradient has arrived there
 edit("Exchange.apply(outputs, received, sent)", "Exchange.apply(outputs.detach(), received, sent)")
 
 
 # %% the counts of backward are those of forward
-# told: Which count is now that of the rows
+# told: What does each add up to
 # right at: 1
 edit(
     "new_empty(sum(ctx.sent), gradient.shape[1])",
@@ -72,3 +67,22 @@ def dispatch_tokens(tokens, expert, experts):
         back = all_to_all_single_autograd(rows @ experts[number], *both[::-1], dist.group.WORLD)
         result = result.index_add(0, place, back)
     return result
+
+
+# %% backward sends nothing
+# told: Gradients travel the other way
+# right at: 1
+edit("return back, None", "return gradient, None")
+
+
+# %% the experts travel instead of the tokens
+# told: something else than
+# right at: 1
+def dispatch_tokens(tokens, expert, experts):
+    from torch.distributed._functional_collectives import all_to_all_single_autograd
+
+    size, own = dist.get_world_size(), len(experts)
+    split = [own] * size
+    copies = experts.repeat(size, 1, 1)
+    everyone = all_to_all_single_autograd(copies, split, split, dist.group.WORLD)
+    return torch.einsum("nw,nwo->no", tokens, everyone[expert])

@@ -10,11 +10,12 @@ product `token @ expert`, in the order of the tokens.
   gradients of one process; an expert without tokens has zeros.
 - Use `dist.all_to_all_single` for everything, at most six calls on a rank, forward and backward
   together.
-- Floating-point rows travel only to where they are needed: each token and each output once, and
-  once each of their gradients, to the own rank as well. Counts and other integers are free.
+- Floating-point numbers travel only to where they are needed: at most each token and each output
+  once, and once each of their gradients. Counts and other integers are free.
 """
 
 from collections.abc import Callable
+from operator import le
 from typing import Any, NamedTuple
 
 import torch
@@ -154,7 +155,7 @@ def expected_bytes(case: Tokens, rank: int) -> int:
 
 
 def float_bytes(obs: Any) -> int:
-    """Those that a rank has sent in rows."""
+    """Those of the floating-point numbers that a rank has sent."""
     return sum(row["bytes"] for row in obs.communication if row["dtype"].startswith("float"))
 
 
@@ -203,13 +204,14 @@ CHECK = DistributedCheck(
             "do beyond that?",
         ),
         "bytes": Comparison(
-            "Which rows travel twice, or to where nobody needs them?",
+            "What travels besides: padding, a row for a second time, or something else than "
+            "tokens, outputs and their gradients?",
             expected_bytes,
-            lambda obs: (
-                float_bytes(obs) if obs.size > 1 or obs.ops else expected_bytes(obs.case, 0)
-            ),
-            actual="the right outputs and gradients, but rank {rank} sent {value} bytes of rows",
-            required="{expected} bytes: each token, each output and their gradients once",
+            float_bytes,
+            actual="the right outputs and gradients, but rank {rank} sent {value} bytes of "
+            "floating-point numbers",
+            required="{expected} bytes at most: each token, each output and their gradients once",
+            equal=le,
         ),
     },
     mistakes={
@@ -220,6 +222,11 @@ CHECK = DistributedCheck(
         ),
         "The tokens are sent as they stand in `tokens`. Which of them go to rank 0 then?": edit(
             "tokens[order]", "tokens"
+        ),
+        "The experts are dealt to the ranks in turn here: 0 to rank 0, 1 to rank 1. Which numbers "
+        "does the task give to rank 0?": edit(
+            "    order = ",
+            "    expert = expert % ranks * own + expert // ranks\n    order = ",
         ),
         "Rows have met the wrong expert of the right rank. They arrive rank by rank, and only "
         "within that expert by expert.": edit(

@@ -126,7 +126,7 @@ def make_parts(ranks: int, top: int, shift: float = 0.0) -> tuple[Tensor, Router
     torch.manual_seed(SEED)
     router = Router(WIDTH, ranks, top)
     experts = nn.ModuleList(make_expert(WIDTH) for _ in range(ranks))
-    router.bias[2] = shift
+    router.bias[2:3] = shift
     pixels = DigitsDataset().images[: ranks * TOKENS // SIDE].unflatten(1, (SIDE, SIDE))
     tokens = F.layer_norm(nn.Linear(SIDE, WIDTH)(pixels), (WIDTH,)).flatten(0, 1).detach()
     return tokens, router, experts
