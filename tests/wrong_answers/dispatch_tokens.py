@@ -19,14 +19,6 @@ edit(
 )
 
 
-# %% what comes of no rows has no history
-# told: hangs
-edit(
-    "    returned = Exchange",
-    "    if len(rows) == 0:\n        outputs = outputs.detach()\n    returned = Exchange",
-)
-
-
 # %% every rank gets all tokens
 # told: all_to_all_single, and nothing else
 def dispatch_tokens(tokens, expert, experts):
@@ -77,7 +69,6 @@ edit("return back, None", "return gradient, None")
 
 # %% the experts travel instead of the tokens
 # told: something else than
-# right at: 1
 def dispatch_tokens(tokens, expert, experts):
     from torch.distributed._functional_collectives import all_to_all_single_autograd
 

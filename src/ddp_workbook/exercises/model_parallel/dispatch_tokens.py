@@ -55,7 +55,7 @@ def dispatch_tokens(tokens: Tensor, expert: Tensor, experts: Tensor) -> Tensor:
             return back, None, None
 
     ranks, own = dist.get_world_size(), len(experts)
-    order = expert.argsort(stable=True)
+    order = expert.argsort()
     counts = expert.bincount(minlength=ranks * own)
     incoming = torch.empty_like(counts)
     dist.all_to_all_single(incoming, counts)
@@ -84,7 +84,7 @@ class Tokens(NamedTuple):
 
 
 CASES = [
-    Tokens([[1, 0, 2, 1, 3], [2, 0, 0], [3, 3, 1, 0], [0, 2]], 1, 3, 3, torch.float32),
+    Tokens([[1, 0, 2, 1, 3], [2, 0], [3, 3, 1, 0], [0, 2]], 1, 3, 3, torch.float32),
     Tokens([[5, 0, 3, 2, 6, 1], [7, 4, 1], [], [2, 2, 6, 5, 0]], 2, 4, 2, torch.float64),
     Tokens([[1, 1, 1], [1, 1], [1], [1, 1, 1, 1]], 2, 2, 3, torch.float32),  # all to one
     Tokens([[], [], [], []], 1, 2, 2, torch.float32),
@@ -176,9 +176,9 @@ LOOP = """    outputs = torch.zeros(len(rows), experts.shape[2], dtype=rows.dtyp
 CHECK = DistributedCheck(
     cases=CASES,
     call_text=lambda case: (
-        f"dispatch_tokens(tokens, expert, experts), then backward of the outputs: {case.ranks} "
-        f"ranks with experts {[chosen(case, rank).tolist() for rank in range(case.ranks)]}"
-        f" for their tokens, {case.own} on a rank, in {str(case.dtype)[6:]}"
+        "dispatch_tokens(tokens, expert, experts), then backward of the outputs, where expert is "
+        f"{', '.join(f'{chosen(case, rank).tolist()} on rank {rank}' for rank in range(case.ranks))}"
+        f"; experts on a rank: {case.own}; {str(case.dtype)[6:]}"
     ),
     make_args=make_args,
     caller=forward_and_backward,
@@ -249,8 +249,6 @@ CHECK = DistributedCheck(
     errors={
         "too many collectives": "How often do rows travel forward, and how often backward? One "
         "message to each rank can carry the rows of all its experts.",
-        "hangs": "Does every rank come to every exchange, forward and backward, also without a "
-        "token, or without a row for its experts?",
         "invalid gradient": "Gradients travel the other way. Which count is now that of the rows "
         "to send, and which of those to receive?",
         "Split sizes": "The first list of sizes is that of the rows to receive, the second that of "

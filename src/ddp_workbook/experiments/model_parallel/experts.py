@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import pandas as pd
 import torch
@@ -224,7 +224,8 @@ def furthest(steps: Sequence[Step]) -> dict[str, float | None]:
 
 def compare(argument: str, values: Iterable[str]) -> pd.DataFrame:
     """How far output and gradients are from one process, with each of these values in `step`."""
-    rows = {value: furthest(launch(step, **{argument: value}, ranks=RANKS)) for value in values}
+    ways: dict[str, dict[str, Any]] = {value: {argument: value} for value in values}
+    rows = {value: furthest(launch(step, ranks=RANKS, **way)) for value, way in ways.items()}
     names = {name: f"gradient of {name}" for name in ("tokens", "router", "expert")}
     table = pd.DataFrame.from_dict(rows, orient="index", dtype=object)
     return table.map(lambda value: "none" if pd.isna(value) else f"{value:.0e}").rename(
@@ -284,7 +285,7 @@ def messages_plot(steps: list[Step], **_: object) -> figures.Picture:
     counts = [one.sent for one in steps]
     figure = figures.Figure((figures.WIDTH, 3.7), layout="constrained")
     before, after = figure.subplots(1, 2, sharey=True, sharex=True)
-    panels = [
+    panels: list[tuple[Any, list, str, str]] = [
         (before, counts, "sent", "rows; inside: to which expert"),
         (after, [*zip(*counts, strict=True)], "arrived", "rows; inside: from which rank"),
     ]
@@ -319,7 +320,7 @@ def describe(steps: list[Step]) -> list[str]:
     if dropped:
         everything = dropped + sum(arrived)
         words.append(f"{dropped} of {everything} choices are dropped: their experts were full.")
-    elif max(furthest(steps).values()) < EQUAL:
+    elif all(far is not None and far < EQUAL for far in furthest(steps).values()):
         words.append("Output and all gradients equal those of one process.")
     else:
         words.append("It differs from one process.")
