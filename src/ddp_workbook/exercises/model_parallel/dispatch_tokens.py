@@ -177,8 +177,8 @@ CHECK = DistributedCheck(
     cases=CASES,
     call_text=lambda case: (
         "dispatch_tokens(tokens, expert, experts), then backward of the outputs, where expert is "
-        f"{', '.join(f'{chosen(case, rank).tolist()} on rank {rank}' for rank in range(case.ranks))}"
-        f"; experts on a rank: {case.own}; {str(case.dtype)[6:]}"
+        + ", ".join(f"{chosen(case, rank).tolist()} on rank {rank}" for rank in range(case.ranks))
+        + f"; experts on a rank: {case.own}; {str(case.dtype)[6:]}"
     ),
     make_args=make_args,
     caller=forward_and_backward,
