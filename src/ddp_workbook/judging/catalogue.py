@@ -50,6 +50,7 @@ CHAPTERS = {
     "further_fewer_messages": ["choose_bucket", "every_h_steps"],
     "further_profiler": ["read_the_timeline"],
     "model_parallel": ["column_then_row", "fill_the_schedule"],
+    "further_experts": ["dispatch_tokens"],
     "further_long_sequences": ["ring_attention", "which_dimension"],
 }
 
