@@ -228,7 +228,7 @@ def threads(facts: Facts) -> Iterator[Finding]:
 
 def no_step(facts: Facts) -> Iterator[Finding]:
     """No optimizer took a step."""
-    if facts.of_any_rank("step") or facts.of_any_rank("error") or facts.hung:
+    if facts.of_any_rank("step") or facts.of_any_rank("error") or facts.hung or facts.stopped:
         return
     before = {f["model"]: f["weights"] for f in facts.of_each_rank("start")[0]}
     if any(before.get(f["model"]) != f["weights"] for f in facts.of_each_rank("end")[0]):

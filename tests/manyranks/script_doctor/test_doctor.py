@@ -197,6 +197,24 @@ dist.barrier()
     assert ([finding.rule for finding in report.findings], report.ending) == (rules, ""), report
 
 
+def test_the_step_that_get_state_dict_makes_is_not_counted(script):
+    """It makes one to fill the optimizer's state, and would hide that the others moved nothing."""
+    path = script(
+        "from torch.distributed.checkpoint.state_dict import get_state_dict\n"
+        f"{MODEL}for _ in range(3):\n    {STEP}get_state_dict(model, optimizer)\n"
+        "get_state_dict(model, torch.optim.SGD(model.parameters(), lr=.2))\n"
+    )
+    report = doctor(path)
+    assert (report.steps, report.findings) == (3, []), report
+    assert "the learning rate was 0.1" in report.stated, report
+
+
+def test_the_time_limit_is_no_missing_step(script):
+    path = script("import time\ntime.sleep(600)")
+    report = doctor(path, timeout=3)
+    assert (report.exit_code, report.findings) == (2, []) and "--timeout" in report.ending
+
+
 def test_a_hang_ends_and_names_the_rank(script):
     text = (
         f"{MODEL}for _ in range(4):\n    {STEP}if rank == 0:\n    dist.barrier()\nelse:\n    {STEP}"
@@ -250,14 +268,16 @@ def test_the_program_that_new_writes_is_left_alone(strategy, tmp_path, monkeypat
         *("process_groups", "samplers"),
         *(
             pytest.param(stem, marks=pytest.mark.push("the doctor on more programs"))
-            for stem in ("fully_sharded", "fully_sharded_by_hand")
+            for stem in ("fully_sharded", "fully_sharded_by_hand", "model_parallel")
         ),
         pytest.param("fully_sharded_real_run", marks=pytest.mark.release("the doctor again")),
     ],
 )
 def test_the_chapters_are_left_alone(stem, monkeypatch):
     monkeypatch.chdir(ROOT)
-    report = doctor(ROOT / f"src/ddp_workbook/chapters/{stem}.py")
+    cut = ["--tensor", "2", "--pipeline", "2"] if stem == "model_parallel" else []
+    path = ROOT / f"src/ddp_workbook/chapters/{stem}.py"
+    report = doctor(path, *cut, ranks=4 if cut else 2)
     assert report.exit_code == 0 and report.steps >= 3, report
 
 
