@@ -7,15 +7,24 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
-from manyranks.command_line import AsIfGPUs, Network, Script, Timeout, plain_errors
+from manyranks.command_line import (
+    AsIfGPUs,
+    Module,
+    Network,
+    OptionalScript,
+    Timeout,
+    plain_errors,
+    script_words,
+)
 
 app = typer.Typer()
 
 
 @app.command()
 def profile(
-    script: Script,
+    script: OptionalScript = None,
     *,
+    module: Module = None,
     ranks: Annotated[int, typer.Option(min=1, help="How many ranks.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Steps to look at, after the first.")] = 5,
     network: Network = None,
@@ -33,9 +42,12 @@ def profile(
     from manyranks.recording.timeline import timeline
     from manyranks.recording.traces import PARTS
 
+    words = script_words(script, module)
+    if not words:
+        raise typer.BadParameter("name a script, or a module with -m.", param_hint="SCRIPT")
     with plain_errors():
         result = timeline(
-            *script,
+            *words,
             ranks=ranks,
             steps=steps,
             network=network,

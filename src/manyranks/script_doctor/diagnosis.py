@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from manyranks.launcher.limits import usable_cores
 from manyranks.network.links import Network
 from manyranks.script_doctor.call_rules import compared_calls
 from manyranks.script_doctor.comparison import Kind, compare, gradients_of_first_step
+from manyranks.script_doctor.explanations import explain
 from manyranks.script_doctor.facts import NOTE, WRONG, Facts, Finding, equal, number_in_words
 from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
@@ -58,6 +59,8 @@ class DoctorReport:
     ending: str = ""  # the error with which the script ended; empty if it did not
     printed: str = field(default="", repr=False)
     path: str = ""  # of the script; empty for what has no file
+    programs: list[str] = field(default_factory=list)  # that the script has started
+    ignored: list[str] = field(default_factory=list)  # rules whose findings were left out
 
     @property
     def exit_code(self) -> int:
@@ -69,7 +72,10 @@ class DoctorReport:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         findings = [asdict(finding) for finding in self.findings]
-        names = ("script", "ranks", "steps", "files", "looked_at", "not_seen", "stated", "ending")
+        names = (
+            *("script", "ranks", "steps", "files", "programs", "looked_at", "not_seen", "stated"),
+            *("ending", "ignored"),
+        )
         values = {name: getattr(self, name) for name in names}
         return {"version": 1} | values | {"findings": findings}
 
@@ -81,12 +87,14 @@ class DoctorReport:
             via = f" (from {', '.join(others[:3])})" if others else ""
             parts.append(f"\n{finding.level}: {finding.rule}, {first}{via}")
             parts += wrapped(f"{finding.fact} {finding.meaning} See {finding.page}.", "    ")
-        names = ", ".join(self.files[:5]) + (", …" if len(self.files) > 5 else "")
+        names, programs = map(first_ones, (self.files, self.programs))
         for title, lines in (
             ("In order", self.looked_at),
             ("For you to judge", self.stated),
             ("Not seen", self.not_seen),
             ("Written to a folder that is gone", [names] if names else []),
+            ("It started programs, and what they did is real", [programs] if programs else []),
+            ("Left out, as asked", self.ignored),
         ):
             if lines:
                 parts += ["", *wrapped(f"{title}: {'; '.join(lines)}".rstrip(".") + ".")]
@@ -105,6 +113,11 @@ class DoctorReport:
     __repr__ = __str__
 
 
+def first_ones(names: list[str]) -> str:
+    """The first five."""
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
 def wrapped(text: str, indent: str = "") -> list[str]:
     """The text in lines."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
@@ -121,6 +134,7 @@ def doctor(
     as_if_gpus: bool = True,
     network: str | Network | None = None,
     timeout: float = 120,
+    ignore: Sequence[str] = (),
 ) -> DoctorReport:
     """Run a training script, unmodified, on a few CPU ranks, and say what was seen.
 
@@ -129,7 +143,8 @@ def doctor(
     alike. Then it runs once more on one rank, with the batches of all, and the first steps are
     compared. What it opens for writing, and removes, is redirected to a folder that is thrown away.
     Where there is no GPU, what asks for one computes on the CPU, unless `as_if_gpus` is False.
-    After `timeout` seconds the ranks are stopped; what was seen until then is judged.
+    After `timeout` seconds the ranks are stopped; what was seen until then is judged. Findings of
+    the rules in `ignore` are left out, which the report says.
 
     Raises LaunchRefused if the script cannot be run at all, and LaunchInterrupted.
     """
@@ -141,6 +156,8 @@ def doctor(
     ):
         if not isinstance(value, int) or value < least:
             raise LaunchRefused(f"{name}={value!r}: the doctor needs {least} or more.")
+    for rule in ignore:
+        explain(rule)  # raises UnknownRule
     call = call_of(script, words, {}, ranks)
     with observation_folder() as folder:
         extent = Extent(batches, passes, steps, seconds)
@@ -176,6 +193,9 @@ def doctor(
     name = Path(call.file or "the worker").name
     report = diagnosis_of(facts, name, ending, output.getvalue())
     report.path = call.file or ""
+    found = {finding.rule for finding in report.findings}
+    report.ignored = [rule for rule in ignore if rule in found]
+    report.findings = [finding for finding in report.findings if finding.rule not in ignore]
     return report
 
 
@@ -237,6 +257,7 @@ def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "")
         max(map(len, facts.of_each_rank("step"))),
         ending,
         printed,
+        programs=sorted({fact["name"] for fact in facts.of_any_rank("program")}),
     )
 
 
