@@ -368,6 +368,38 @@ def buffers(facts: Facts) -> Iterator[Finding]:
             )
 
 
+def attributes(facts: Facts) -> Iterator[Finding]:
+    """What a model keeps in plain tensors: equal on all ranks at first, and not at the end."""
+    for ends in facts.on_all_ranks("end"):
+        starts = [
+            [f for f in of if f["model"] == end["model"]][:1]
+            for of, end in zip(facts.of_each_rank("start"), ends, strict=True)
+        ]
+        if not all(starts) or not equal([f["weights"] for f in ends]):
+            continue
+        differing = [
+            name
+            for name in starts[0][0]["attributes"]
+            if equal([start["attributes"].get(name) for (start,) in starts])
+            and all(name in f["attributes"] for f in ends)
+            and not equal([f["attributes"][name] for f in ends])
+        ]
+        trained = [f for f in facts.of_any_rank("forward", model=ends[0]["model"]) if f["trains"]]
+        if differing and trained:
+            yield Finding(
+                "replicas-differ",
+                NOTE,
+                f"The weights of {trained[0]['type']} are equal on all ranks at the end, and "
+                f"{number_in_words(len(differing), 'tensor')} that it keeps beside them and its "
+                f"buffers, such as {differing[0]}, came to differ.",
+                "If it computes with it, as with a mean of the rows that it has seen, the ranks "
+                "compute with models of their own, and no checkpoint holds it: make it a buffer, "
+                "and all_reduce what goes into it.",
+                lines_of(trained[0]),
+                INSIDE_DDP_PAGE,
+            )
+
+
 def overwritten_buffers(facts: Facts) -> Iterator[Finding]:
     """Buffers that each rank's rows change, and that DDP replaces by rank 0's."""
     wrappers = [f for f in facts.of_each_rank("ddp")[0] if f["buffers"]]

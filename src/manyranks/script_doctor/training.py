@@ -430,6 +430,7 @@ class TrainingObserver:
                 ddp=self._number(model) if is_ddp else None,
                 weights=hashes(model.parameters()),
                 buffers=dict(zip(buffers, hashes(buffers.values()), strict=True)),
+                attributes=attributes_of(model),
             )
         for optimizer in self.optimizers:
             number = self._number(optimizer)
@@ -453,7 +454,10 @@ class TrainingObserver:
             self.models.append(module)  # kept: its id must stay its own
             self._number(module)
             self.notes.write(
-                "start", model=self._number(module), weights=hashes(module.parameters())
+                "start",
+                model=self._number(module),
+                weights=hashes(module.parameters()),
+                attributes=attributes_of(module),
             )
             self._note_place(module)
 
@@ -540,6 +544,7 @@ class CallObserver(Recorder):
                 **{key: row[key] for key in ("group", "op", "bytes", "dtype", "shape")},
                 by=by,
                 of=training.role_of(tensors[0]) if tensors else "",
+                root=row["peer"],
                 value=numbers[0] if len(numbers) == 1 and row["dtype"] else None,
                 names=words_of_caller() if by == "hand" else {},
                 lines=lines(),
@@ -549,6 +554,17 @@ class CallObserver(Recorder):
 def torch_state() -> int:
     """A check sum of torch's random state on the CPU."""
     return digest(torch.get_rng_state().numpy().data)
+
+
+def attributes_of(model: nn.Module) -> dict[str, int | None]:
+    """Check sums of the tensors that a model keeps as plain attributes."""
+    return {
+        f"{prefix}.{name}".removeprefix("module.").removeprefix("."): hashes([value])[0]
+        for prefix, module in model.named_modules()
+        if not type(module).__module__.startswith("torch.")
+        for name, value in vars(module).items()
+        if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter)
+    }
 
 
 def is_called_by_script() -> bool:

@@ -163,6 +163,18 @@ EDITED = {
         ),
         {"not-synchronised", "gradient-differs"},  # the second at 4 ranks: none is whole there
     ),
+    # rank 0's rows decide which steps all ranks leave out; the others' large losses are not asked
+    "one_rank_decides": (
+        "split_by_one_seed",
+        edit(
+            "            optimizer.step()\n",
+            "            skip = (a.square().mean() > 1).float()\n"
+            "            dist.broadcast(skip, 0)  # <- here\n"
+            "            if not skip:\n"
+            "                optimizer.step()\n",
+        ),
+        {"one-rank-decides"},
+    ),
     # rank 0 alone clips what DDP has averaged
     "changed_after_backward_clip": (
         "split_by_one_seed",

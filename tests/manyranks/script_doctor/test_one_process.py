@@ -312,15 +312,23 @@ def test_replicas_in_groups_of_ranks_are_not_judged(train):
     assert [f for f in report.findings if f.level != NOTE] == [], report
 
 
-def test_buffers_that_nothing_broadcasts_are_noted(train):
+@pytest.mark.parametrize(
+    ("keep", "said"),
+    [
+        ("register_buffer('mean', torch.zeros(1))", "1 of its buffers differ, such as 2.mean"),
+        ("mean = torch.zeros(1)", "1 tensor that it keeps beside them and its buffers, such as 2."),
+    ],
+)
+def test_what_nothing_broadcasts_is_noted(keep, said, train):
     """Each rank keeps the mean of its own rows in a model whose gradients are averaged by hand."""
     report = train(
-        WRAPPED="model; model[2].register_buffer('mean', torch.zeros(16))",
+        DROP="Attention()",
+        WRAPPED=f"model; torch.manual_seed(rank); model[2].{keep}",
         BACKWARD=f"model[2].mean.add_(y.mean()); loss /= world; {BY_HAND}",
     )
     (finding,) = report.findings
     assert (finding.rule, finding.level) == ("replicas-differ", NOTE), report
-    assert "1 of its buffers differ, such as 2.mean" in finding.fact
+    assert said in finding.fact
 
 
 def test_a_note_of_the_comparison_is_no_exit_code(train):
