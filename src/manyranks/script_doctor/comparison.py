@@ -69,12 +69,6 @@ class Parts:
     norms: list[float]  # of all its parts, before
     name: str = ""  # of the parameter; empty if that is of a rank's stage as a whole
 
-    @property
-    def have_one_norm(self) -> bool:
-        """Whether all ranks' parts had the same norm afterwards, as when each has clipped them."""
-        after = [factor * norm for factor, norm in zip(self.factors, self.norms, strict=True)]
-        return max(after) - min(after) < SCALED * max(after)
-
 
 @dataclass
 class Replicas:

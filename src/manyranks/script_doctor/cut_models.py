@@ -98,7 +98,7 @@ def parameter_groups(module: nn.Module) -> Iterator[Any]:
     for unit in module.modules():
         if hasattr(unit, "_get_fsdp_state"):
             state = unit._get_fsdp_state()
-            groups = getattr(state, "_fsdp_param_groups", None)  # one and no list before 2.12
+            groups = getattr(state, "_fsdp_param_groups", None)  # one, in other versions
             yield from filter(None, groups or [getattr(state, "_fsdp_param_group", None)])
 
 
@@ -107,7 +107,7 @@ def has_unsent_gradients(module: nn.Module) -> bool:
     return any(
         getattr(parameter, "unsharded_accumulated_grad", None) is not None
         for group in parameter_groups(module)
-        for parameter in group.fsdp_params
+        for parameter in getattr(group, "fsdp_params", ())
     )
 
 
@@ -131,8 +131,10 @@ def fit_to_one_rank(patches: Patches) -> None:
     With 1 // 2 ranks for the data a mesh would have no rank at all, and a sampler no share.
     """
 
-    def make_mesh(init: Any, kind: str, mesh_shape: Sequence[int], *args: Any, **kw: Any) -> Any:
-        return init(kind, (1,) * len(mesh_shape), *args, **kw)
+    def make_mesh(
+        init: Any, device_type: str, mesh_shape: Sequence[int], *args: Any, **kw: Any
+    ) -> Any:
+        return init(device_type, (1,) * len(mesh_shape), *args, **kw)
 
     def make_sampler(
         init: Any, sampler: Any, dataset: Any, num_replicas: Any = None, rank: Any = None, **kw: Any

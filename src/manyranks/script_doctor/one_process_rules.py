@@ -144,8 +144,8 @@ def parts_apart(parts: Parts, lines: tuple[str, ...]) -> Finding:
     return Finding(
         "shards-scaled-apart",
         WRONG if parts.name else LIKELY,
-        f"After backward, {fact}: {numbers_in_words(parts.factors)}; what each of them holds had "
-        f"the norm {numbers_in_words(parts.norms)}.",
+        f"After backward, {fact}: {numbers_in_words(parts.factors)}. The norms of all that "
+        f"each steps there had been {numbers_in_words(parts.norms)}.",
         f"What is clipped by the norm of a rank's own parts is no longer one gradient: {advice}.",
         lines,
         CLIPPING_PAGE,

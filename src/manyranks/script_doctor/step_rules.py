@@ -121,9 +121,12 @@ def decisions_of_one_rank(facts: Facts) -> Iterator[Finding]:
 
 
 def steps_after(facts: Facts, call: dict) -> bool | None:
-    """Whether rank 0 steps after a call, before its next backward pass; None if neither comes."""
+    """Whether rank 0 steps after a call, before its next backward pass or the end of the pass.
+
+    None if nothing of these comes.
+    """
     for fact in facts.between(0, call, None):
-        if fact["kind"] in ("step", "backward"):
+        if fact["kind"] in ("step", "backward", "ended"):
             return fact["kind"] == "step"
     return None
 

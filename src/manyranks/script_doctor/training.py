@@ -1,5 +1,6 @@
 """Observes models, gradients and optimizers: which calls, with what values, from which line."""
 
+import contextlib
 import itertools
 import os
 import signal
@@ -464,9 +465,10 @@ class TrainingObserver:
     def _note_place(self, module: nn.Module) -> None:
         """Note with which ranks this one computes the model; of a stage, see its gradients."""
         stage = stage_of_caller(module)
-        if (place := place_of(module, stage)) is not None:
-            self.notes.write("place", model=self._number(module), **asdict(place))
-        if stage is not None:
+        with contextlib.suppress(AttributeError):  # private names of PyTorch's may change
+            if (place := place_of(module, stage)) is not None:
+                self.notes.write("place", model=self._number(module), **asdict(place))
+        if hasattr(stage, "perform_reduce_grad"):
             reduce = stage.perform_reduce_grad  # after the backward passes of all micro-batches
 
             def reduce_and_note(*args: Any, **kwargs: Any) -> None:
