@@ -1,9 +1,11 @@
 """Attempts at the smallest exercise, and how a test reads their verdicts."""
 
+import math
 from textwrap import indent
 
 import pytest
 
+from ddp_workbook.judging import engine
 from ddp_workbook.judging.verdict import Verdict
 
 IMPORTS = "import torch\nimport torch.distributed as dist\n\n\n"
@@ -26,5 +28,6 @@ def as_text(verdict: Verdict) -> str:
 
 @pytest.fixture(autouse=True)
 def attempts_in_a_folder(tmp_path, monkeypatch):
-    """Attempts are saved below a folder of the test's own."""
+    """Attempts are saved below a folder of the test's own; no search for words is given up."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(engine, "MAX_SEARCH_S", math.inf)

@@ -63,6 +63,7 @@ class FreshCheckout:
             shutil.copy(CHECKOUT / name, self.folder)
         project = (CHECKOUT / "pyproject.toml").read_text()
         project = re.sub(r"(?s)dependencies = \[.*?\n\]", 'dependencies = ["torch>=2.11"]', project)
+        project = re.sub(r"(?s)lab = \[.*?\n\]", "lab = []", project)
         (self.folder / "pyproject.toml").write_text(project)
         wheels, versions = (
             folder / "wheels",

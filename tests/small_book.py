@@ -6,7 +6,8 @@ import nbformat
 
 CELLS = {  # id -> source
     "title": "# 01 Meeting & greeting\nSee [chapter 00](00_start_here.ipynb).",
-    "hello": "from ddp_workbook import hint, predict, solution\nprint('hello from a cell')",
+    "imports": "%load_ext ddp_workbook\nfrom ddp_workbook import hint, predict, solution",
+    "hello": "print('hello from a cell')",
     "solved": "from ddp_workbook import progress\n\nprogress('start_here')",
     "link": "from IPython.display import HTML; HTML('<a href=\"05_collectives.ipynb\">05</a>')",
     "slider": "from ddp_workbook import stepper\n"

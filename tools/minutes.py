@@ -1,13 +1,13 @@
-"""Writes the minutes that pages, README.md and the instructor's guide state: nobody types them.
+"""Writes the minutes that pages, their lists and the instructor's guide state: nobody types them.
 
     python -m tools.minutes            compute them, and write what has changed
     python -m tools.minutes --run 04   also run this page, and write its teaching minutes
 
 An exercise states its minutes in its own file. From them follow a page's exercise minutes, the
-tables of README.md, and in the guide the clock of every plan, and what leaving out a part of a page
-saves. Teaching minutes need a run, because code that a cell shows counts: without `--run` they stay
-as the page states them, and test_notebooks.py compares. Nothing is written if a page or a
-plan gets too long.
+tables of README.md and notebooks/further/README.md, and in the guide the clock of every plan, and
+what leaving out a part of a page saves. Teaching minutes need a run, because code that a cell shows
+counts: without `--run` they stay as the page states them, and test_notebooks.py compares. Nothing
+is written if a page or a plan gets too long.
 """
 
 import argparse
@@ -21,7 +21,8 @@ from ddp_workbook.workshop import timetable
 from ddp_workbook.workshop.timetable import Minutes, all_minutes
 from tools.set_up import ROOT
 
-README, GUIDE = ROOT / "README.md", ROOT / "notebooks" / "README.md"
+GUIDE = ROOT / "notebooks" / "README.md"
+LISTS = (ROOT / "README.md", ROOT / "notebooks" / "further" / "README.md")  # of pages
 MAX_PAGE_MINUTES = 50  # minutes that a room stays with one page: at most 30 of teaching
 
 
@@ -74,15 +75,15 @@ def refuse_too_long(known: Minutes) -> None:
 def updated_texts(known: Minutes) -> dict[Path, str]:
     """Each file that states minutes, with the text that it must have."""
     texts = {GUIDE: updated_guide(known)}
-    readme = README.read_text(encoding="utf-8")
+    lists = {path: path.read_text(encoding="utf-8") for path in LISTS}
     for path in pages.all_pages():
         teaching, exercises = known[path.stem]
         statement = f"*teaching {teaching} min · exercises {exercises} min*"
         texts[path] = pages.STATED.sub(statement, path.read_text(encoding="utf-8"), count=1)
-        place = path.relative_to(ROOT).as_posix()
-        row = rf"(\({place}\)) \| \d+ \+ \d+ \|"
-        readme = re.sub(row, rf"\1 | {teaching} + {exercises} |", readme)
-    return {**texts, README: readme}
+        row = rf"([(/]{path.name}\)) \| \d+ \+ \d+ \|"
+        for file, table in lists.items():
+            lists[file] = re.sub(row, rf"\1 | {teaching} + {exercises} |", table)
+    return {**texts, **lists}
 
 
 def write(known: Minutes) -> None:

@@ -4,9 +4,9 @@
     python -m tools.new_exercise --sync                                renews what is computed
     python -m tools.new_exercise NAME --try answer.py ...              prints verdicts on cells
 
-Task, stub and minutes are written once, in the exercise's file, and the order in `CHAPTERS`. The
-page has copies of them, and what follows from the minutes stands in three more places: `--sync`
-renews all of these. A title that is changed on the page stays.
+Task, stub and minutes are written once, in the exercise's file, and the order in `CHAPTERS`; a
+question is written in its table. The page has copies of them, and what follows from the minutes
+stands in three more places: `--sync` renews all of these. A title changed on the page stays.
 """
 
 import argparse
@@ -24,7 +24,7 @@ import nbformat
 
 from ddp_workbook.judging.catalogue import CHAPTERS
 from ddp_workbook.judging.source import path_of
-from ddp_workbook.page import pages
+from ddp_workbook.page import pages, questions
 from ddp_workbook.workshop.minutes import of_exercise
 from ddp_workbook.workshop.timetable import all_minutes
 from tools import minutes
@@ -211,12 +211,27 @@ def page_of(name: str) -> Path:
 
 
 def sync() -> None:
-    """Renew the cells of all exercises, and every minute that follows from theirs."""
+    """Renew the cells of all exercises and questions, and every minute that follows."""
     known = all_minutes()
     minutes.refuse_too_long(known)
     for stem, names in CHAPTERS.items():
         renew(page_of(stem), names)
+    for path in pages.all_pages():
+        renew_questions(path)
     minutes.write(known)
+
+
+def renew_questions(path: Path) -> None:
+    """Write the words of each question below its call, in a cell that JupyterLab folds."""
+    notebook = nbformat.read(path, as_version=4)
+    before = nbformat.writes(notebook)
+    for cell in notebook.cells:
+        if asked := pages.PREDICT_CALL.match(cell.source):
+            cell.source = questions.find(asked[1]).cell
+            cell.metadata["jupyter"] = {"source_hidden": True}
+    if nbformat.writes(notebook) != before:
+        nbformat.write(notebook, path)
+        print(f"questions of {path.relative_to(ROOT)}")
 
 
 def renew(path: Path, names: list[str]) -> None:

@@ -5,6 +5,7 @@ installed first and is not part of later resolutions, so no package can replace 
 Python 3.8 must be able to parse this file, so that it can say that it is too old.
 """
 
+import difflib
 import hashlib
 import json
 import os
@@ -22,6 +23,9 @@ PYTHON, LOG = VENV / "bin" / "python", VENV / "set_up.log"
 STAMP = VENV / "workbook.json"  # what .venv was made from; absent while it is being made
 PIP = ["pip", "install", "-c", str(CONSTRAINTS)]
 UV = ["uv", *PIP]
+# Files that Docker and Podman put into a container, where people are usually root.
+CONTAINER_MARKS = (Path("/.dockerenv"), Path("/run/.containerenv"))
+CHECKSUMS = "SHA256SUMS"  # in a folder of wheels; `sha256sum -c` reads it, too
 PORT = re.compile(r"--(port|ServerApp\.port|LabApp\.port)\b(?!_)")
 BUILDS = ("cpu", "cuda", "site")  # of torch; site: what a cluster's module offers
 GB = 10**9
@@ -50,6 +54,26 @@ COMMANDS = {
     "gpu": ["-m", "benchmarks.gpu"],
     "lint": ["-m", "pre_commit", "run", "--all-files"],
 }
+HELP = """Usage: python3 -m tools.set_up COMMAND [WORDS]
+
+Makes .venv or brings it up to date, then runs the command with the words, as `make COMMAND
+ARGS="WORDS"` does where make is installed:
+
+  lab        open JupyterLab on the first notebook
+  setup      the environment alone
+  test       what proves the workbook; test-push and test-all: the rest as well
+  check      lint, types, and the tests that the changed files need
+  book       execute every notebook and build the HTML to read, in build/book
+  figures    draw every picture under figs/ anew, from recorded data
+  benchmark  the measured ratios of this machine
+  gpu        all that one NVIDIA GPU can show, recorded in data/gpu
+  lint       formatting, lint, types, notebooks without outputs; fixes what it can
+
+Variables of the environment, of which all are optional:
+
+  TORCH=cpu|cuda|site  which build of PyTorch; site: the one that this Python has
+  WHEELS=DIR           install from this folder, without a network
+  SHARED=DIR           use the packages of this environment, which is only read"""
 # JupyterLab itself breaks lines of output within words.
 CSS = """/* Written by tools/set_up.py. */
 .jp-OutputArea .jp-OutputArea-output pre { word-break: normal; overflow-wrap: anywhere; }
@@ -71,7 +95,12 @@ SEES_TORCH = "import importlib.util as u; raise SystemExit(u.find_spec('torch') 
 
 
 def check_version():
-    """Refuse a Python of another version."""
+    """Refuse a Python of another version, and Windows, where .venv has other paths."""
+    if os.name == "nt":
+        sys.exit(
+            "The workbook's set-up needs Linux or macOS: on Windows, run it in WSL 2, a Linux "
+            "inside Windows."
+        )
     if not (3, 11) <= sys.version_info[:2] < (3, 14):
         sys.exit(
             f"The workbook needs Python 3.11, 3.12 or 3.13, but {sys.executable} is "
@@ -215,6 +244,31 @@ def from_wheels():
     return dict(PIP_FIND_LINKS=links, UV_FIND_LINKS=links, PIP_NO_INDEX="1", UV_NO_INDEX="1")
 
 
+def check_wheels():
+    """Refuse wheels of WHEELS= that are not those of the folder's list of checksums."""
+    folder = Path(os.environ.get("WHEELS") or os.devnull).expanduser().absolute()
+    listed = folder / CHECKSUMS
+    if not listed.is_file():  # no WHEELS=, or a folder that was filled in another way
+        return
+    lines = re.findall(r"(?m)^([0-9a-f]{64}) [ *](.+)$", listed.read_text())
+    wheels = [(digest, folder / name) for digest, name in lines]
+    damaged = [file.name for digest, file in wheels if file.exists() and checksum(file) != digest]
+    if damaged:
+        sys.exit(
+            f"WHEELS={os.environ['WHEELS']}: not as they were downloaded: {', '.join(damaged)}. "
+            "Copy the folder again, or fill a new one with `ddp-workbook wheels --to DIR`."
+        )
+
+
+def checksum(file):
+    """SHA-256 of a file, as sha256sum writes it."""
+    digest = hashlib.sha256()
+    with file.open("rb") as opened:
+        for part in iter(lambda: opened.read(1 << 20), b""):
+            digest.update(part)
+    return digest.hexdigest()
+
+
 def pinned_requirement(name):
     """`name` with its version in constraints.txt."""
     return re.search(rf"(?m)^{name}==\S+", CONSTRAINTS.read_text()).group()
@@ -236,7 +290,7 @@ def ways_to_torch(build):
 
 
 def requirements(dev, build=""):
-    """The requirements of pyproject.toml without torch, and setuptools for the package itself.
+    """What `.[lab]`, or `.[lab,dev]`, requires without torch; setuptools for the package itself.
 
     Installers do not count a site's torch as installed, so there packages that need torch are left
     out, too.
@@ -244,7 +298,8 @@ def requirements(dev, build=""):
     import tomllib  # older Pythons, which are refused, lack it
 
     project = tomllib.loads(PROJECT.read_text(encoding="utf-8"))["project"]
-    lines = project["dependencies"] + (project["optional-dependencies"]["dev"] if dev else [])
+    extras = project["optional-dependencies"]
+    lines = project["dependencies"] + extras["lab"] + (extras["dev"] if dev else [])
     out = ("torch", *(NEED_TORCH if build == "site" else ()))
     lines_without_torch = [line for line in lines if re.match(r"[\w-]+", line).group() not in out]
     return [*lines_without_torch, "setuptools"]
@@ -358,6 +413,7 @@ def ensure(request, dev):
     )
     if not keeps_packages:
         check_disk(build, new["dev"])
+    check_wheels()
     if STAMP.exists():
         STAMP.unlink()  # if interrupted from here on, start from nothing next time
     try:
@@ -398,6 +454,8 @@ def command_line(command, arguments):
     """
     env = variables(read_stamp().get("torch"))
     if command == "lab":
+        if os.geteuid() == 0 and not any(mark.exists() for mark in CONTAINER_MARKS):
+            print("You are root: cells, and all that they start, may change this whole machine.")
         home = env.get("JUPYTER_CONFIG_DIR", os.path.expanduser("~/.jupyter"))
         env.setdefault("JUPYTERLAB_SETTINGS_DIR", os.path.join(home, "lab", "user-settings"))
         env["JUPYTER_CONFIG_DIR"] = str(VENV / "etc" / "jupyter")
@@ -466,8 +524,13 @@ def sees_gpu(python):
 
 def main(arguments):
     """Set up and start; report anything that goes wrong in words, never by a traceback."""
+    if arguments[:1] in (["--help"], ["-h"], ["help"]):
+        print(HELP)
+        return
     if not arguments or arguments[0] not in COMMANDS:
-        sys.exit(f"Give one of these commands: {', '.join(COMMANDS)}")
+        near = difflib.get_close_matches(arguments[0], COMMANDS, 1) if arguments else []
+        meant = f" Did you mean {near[0]}?" if near else ""
+        sys.exit(f"Give one of these commands: {', '.join(COMMANDS)}.{meant} --help explains them.")
     try:
         if arguments[0] == "gpu":
             line, env = gpu_command(arguments[1:])

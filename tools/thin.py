@@ -5,9 +5,12 @@ What differs between them is in the thin one: where `ddp_workbook` is, the progr
 it, and the settings of Jupyter.
 """
 
+import re
 import shutil
 import subprocess
 from pathlib import Path
+
+LONGEST_FIRST_LINE = 127  # bytes that every Linux takes of a script's first line
 
 
 def make(venv, shared, root, old_paths, options=()):
@@ -39,7 +42,11 @@ def make(venv, shared, root, old_paths, options=()):
 
 
 def copy_program(program, copy, old_paths, own):
-    """A script that names its Python, with another one; a link to any other program."""
+    """A script that names its Python, with another one; a link to any other program.
+
+    A line #! must hold no space in the path, and little more than 127 characters on some systems.
+    There pip's way is used: the shell starts Python with the script, for which this is a string.
+    """
     begins = program.read_bytes()[:2] if program.is_file() else b""
     if begins != b"#!":
         copy.symlink_to(program)
@@ -47,6 +54,10 @@ def copy_program(program, copy, old_paths, own):
     text = program.read_text(encoding="utf-8", errors="surrogateescape")
     for path in old_paths:
         text = text.replace(path, own)
+    first, _, rest = text.partition("\n")
+    if first.startswith(f"#!{own}/") and (" " in own or len(first) > LONGEST_FIRST_LINE):
+        python = re.sub(r'([\\"$`])', r"\\\1", first[2:])
+        text = f"#!/bin/sh\n'''exec' \"{python}\" \"$0\" \"$@\"\n' '''\n{rest}"
     copy.write_text(text, encoding="utf-8", errors="surrogateescape")
     copy.chmod(0o755)
 

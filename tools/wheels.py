@@ -2,7 +2,8 @@
 
 From that folder, `make lab WHEELS=DIR` sets the workbook up without a network. It serves machines
 of the same system and Python as this one; run it on one machine of each kind, into one folder.
-torch is the CPU build: a CUDA build is gigabytes of files for one version of the driver.
+The folder also gets the checksum of each file, so that a damaged copy is not installed. torch is
+the CPU build: a CUDA build is gigabytes of files for one version of the driver.
 """
 
 import platform
@@ -15,7 +16,7 @@ from pathlib import Path
 from packaging.tags import sys_tags
 from packaging.utils import parse_wheel_filename
 
-from tools.set_up import CONSTRAINTS, pinned_requirement, requirements
+from tools.set_up import CHECKSUMS, CONSTRAINTS, checksum, pinned_requirement, requirements
 
 DOWNLOAD = [sys.executable, "-m", "pip", "download", "--only-binary=:all:", "--no-cache-dir"]
 COMPILE = ["-m", "uv", "pip", "compile", "--no-deps", "--format=pylock.toml"]
@@ -40,7 +41,9 @@ def main() -> None:
         torch_in(folder),
         *packages,
     )
-    files = list(folder.glob("*.whl"))
+    files = sorted(folder.glob("*.whl"))
+    lines = [f"{checksum(file)}  {file.name}\n" for file in files]
+    (folder / CHECKSUMS).write_text("".join(lines))
     size = sum(file.stat().st_size for file in files) / 1e6
     kind = f"{platform.system()} on {platform.machine()}, Python {platform.python_version()}"
     print(

@@ -7,7 +7,7 @@ What belongs to one chapter has its stem: ddp_workbook.chapters.<stem> and .expe
 """
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import manyranks
 from ddp_workbook import former_names
@@ -49,8 +49,16 @@ if TYPE_CHECKING:  # imported when first used: a chapter under torchrun must not
     from manyranks.recording.timing import compare, speed_up, summary, synchronise, time_step
     from manyranks.script_doctor.diagnosis import doctor
 
-# What the readers of a page read is theirs, wherever it is installed; what makes the page is not.
 HERE = os.path.dirname(__file__)
+PACKAGES, OTHERS = os.path.dirname(HERE), os.path.dirname(os.path.dirname(manyranks.__file__))
+if not os.path.samefile(PACKAGES, OTHERS):
+    raise ImportError(
+        f"ddp_workbook comes from {PACKAGES}, and manyranks from {OTHERS}: two copies of the "
+        "workbook are on Python's path (sys.path), and parts of two editions need not fit. Leave "
+        "one of them there: take the other folder out of PYTHONPATH, or uninstall that copy."
+    )
+
+# What the readers of a page read is theirs, wherever it is installed; what makes the page is not.
 user_code.count_as_own(HERE)
 user_code.hide(os.path.join(HERE, "page"))
 former_names.install()
@@ -68,7 +76,19 @@ def start_fork_server(name: str) -> None:
         manyranks.start_fork_server(name)
 
 
-__getattr__, __dir__, __all__ = lazy_names(__name__, start_fork_server, former_names.NAMES)
+find, __dir__, __all__ = lazy_names(__name__, start_fork_server, former_names.NAMES)
+
+
+def __getattr__(name: str) -> Any:
+    """The name from its module, or which package of the course that module lacks."""
+    try:
+        return find(name)
+    except ModuleNotFoundError as error:
+        raise ImportError(
+            f"ddp_workbook.{name} needs {error.name}, which is not installed here. `make setup` in "
+            "a checkout of the workbook installs all that the course needs.",
+            name=error.name,
+        ) from error
 
 
 def load_ipython_extension(ipython) -> None:

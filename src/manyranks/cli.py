@@ -2,10 +2,13 @@
 
 import typer
 
+from manyranks.command_line import version_option
 from manyranks.planning import command as plan
 from manyranks.recording import command as profile
 from manyranks.script_doctor import command as doctor
 
-app = typer.Typer(no_args_is_help=True, add_completion=False, help=__doc__)
-for room in (profile, doctor, plan):
+ROOMS = (profile, doctor, plan)
+
+app = typer.Typer(no_args_is_help=True, help=__doc__, callback=version_option)
+for room in ROOMS:
     app.add_typer(room.app)

@@ -68,10 +68,11 @@ def words(text: str) -> list[str]:
     return re.findall(r"[a-z0-9_']+", text.lower())
 
 
-def test_the_readme_lists_every_page_with_its_minutes():
-    """In their order: the chapters' pages in a first table, the further ones in a second."""
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    link = r"\]\(notebooks/(?:further/)?(\w+)\.ipynb\)"
-    rows = re.findall(rf"(?m)^\|.*{link} \| \d+ \+ \d+ \|", readme)
-    stems = [path.stem for path in NOTEBOOKS]
-    assert rows == sorted(stems, key=lambda stem: (FURTHER in stem, in_order(stem)))
+@pytest.mark.parametrize("further", [False, True])
+def test_a_table_lists_every_page_with_its_minutes(further):
+    """In their order: the chapters' pages in README.md, the further ones in their own folder's."""
+    path = ROOT / "notebooks" / "further" / "README.md" if further else ROOT / "README.md"
+    link = r"\]\((?:notebooks/)?(\w+)\.ipynb\)"
+    rows = re.findall(rf"(?m)^\|.*{link} \| \d+ \+ \d+ \|", path.read_text(encoding="utf-8"))
+    stems = [path.stem for path in NOTEBOOKS if (FURTHER in path.stem) == further]
+    assert rows == sorted(stems, key=in_order)

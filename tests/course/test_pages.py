@@ -18,7 +18,9 @@ from tests.cells import python_of
 
 NOTEBOOKS = pages.all_pages()
 MARKDOWN = sorted(
-    path for folder in ("", "data/", "notebooks/") for path in CHECKOUT.glob(f"{folder}*.md")
+    path
+    for folder in ("", "data/", "notebooks/", "notebooks/further/")
+    for path in CHECKOUT.glob(f"{folder}*.md")
 )
 LIMIT = 20  # seconds for one request
 AT_ONCE = 8  # requests; more from one address look like an attack to some sites
@@ -43,14 +45,22 @@ def text(path: Path) -> str:
     return path.read_text("utf-8") if path.suffix == ".md" else "\n\n".join(cells(path, "markdown"))
 
 
+def anchors(path: Path) -> list[str]:
+    """Of a Markdown file's headings, as code hosts make them."""
+    headings = re.findall(r"(?m)^#+ (.*)$", path.read_text("utf-8"))
+    return [re.sub(r"[^\w\- ]", "", one.lower()).replace(" ", "-") for one in headings]
+
+
 @each_page
 def test_links_lead_to_a_file_or_a_cell(path):
     """[words](file) and ![words](file), and every picture has its words."""
     assert not re.search(r"!\[\s*\]\(", text(path)), "a picture without words"
     for link in re.findall(r"\]\(([^)\s]+)\)", text(path)):
         target, _, fragment = link.partition("#")
-        if link.startswith(("http", "#", "mailto:")):
+        if link.startswith(("http", "mailto:")) or (path.suffix != ".md" and not target):
             continue
+        if fragment and (path.parent / target).suffix in ("", ".md"):
+            assert fragment in anchors(path.parent / target if target else path), link
         assert (path.parent / target).exists(), link
         if fragment.startswith("cell-id="):  # JupyterLab's form
             ids = [f"cell-id={cell['id']}" for cell in pages.load(path.parent / target)["cells"]]

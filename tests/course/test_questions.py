@@ -50,6 +50,15 @@ def test_no_table_is_without_its_page_and_no_name_stands_in_two():
 
 
 @each_page
+def test_its_questions_can_be_read_without_a_kernel(path):
+    """Below the call, in a cell that JupyterLab folds; `--sync` writes them."""
+    for cell in pages.load(path)["cells"]:
+        if match := PREDICT_CALL.match(source(cell)):
+            assert source(cell) == questions.find(match[1]).cell
+            assert cell["metadata"]["jupyter"] == {"source_hidden": True}
+
+
+@each_page
 def test_its_questions_can_be_answered(path):
     """A right answer among two to five choices that differ, or a number.
 

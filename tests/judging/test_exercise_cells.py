@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from ddp_workbook.judging import attempts, judge, on_ranks, reader
+from ddp_workbook.judging import attempts, engine, judge, on_ranks, reader
 from ddp_workbook.judging.catalogue import CHAPTERS, UnknownExercise, find, names
 from ddp_workbook.judging.judge import examine
 from ddp_workbook.judging.magics import ExerciseMagics
@@ -71,6 +71,26 @@ def test_an_attempt_is_saved_before_anything_of_it_runs(own_folder, monkeypatch)
     [(files, of_this_check)] = snapshots
     assert files == {f"{NAME}.py": "x = 1\n", f"{NAME}.1.py": "x = 1\n"}
     assert of_this_check == f"# %%exercise {NAME}\nx = 1\n"
+
+
+def test_a_verdict_is_shown_before_its_words_are_found(own_folder):
+    """What came back and what is required are the same in both; a right answer shows one."""
+    shown = []
+    last = examine(EXERCISE, cell("return value"), shown.append)
+    [first] = shown
+    assert first.title == last.title and first.rows[:-1] == last.rows[:-1]
+    assert first.rows[-1] == ("look at", engine.SEARCHING) != last.rows[-1]
+    assert examine(EXERCISE, cell(RIGHT), shown.append).kind == SOLVED and shown == [first]
+
+
+def test_a_search_for_words_ends_after_its_time(own_folder, monkeypatch):
+    """What the comparison says is said then; nothing of it is remembered as impossible."""
+    words = dict(examine(EXERCISE, cell("return value")).rows)["look at"]
+    monkeypatch.setattr(on_ranks, "VARIANT_CALLS", {})
+    monkeypatch.setattr(engine, "MAX_SEARCH_S", -1)
+    assert dict(examine(EXERCISE, cell("return value")).rows)["look at"] not in ("", words)
+    monkeypatch.setattr(engine, "MAX_SEARCH_S", 600)
+    assert dict(examine(EXERCISE, cell("return value")).rows)["look at"] == words
 
 
 def test_older_attempts_stay_and_equal_ones_share_a_file(own_folder):
@@ -317,15 +337,16 @@ def test_a_verdict_offers_hints_and_then_a_solution(own_folder):
 def test_an_unknown_exercise_is_an_error_with_the_nearest_name(ask, name, near):
     with pytest.raises(UnknownExercise, match=f"no exercise called '{name}'") as error:
         ask(name)
-    assert f"Did you mean {near}?" in str(error.value) and "There are: " in str(error.value)
+    assert f"Did you mean {near}?" in str(error.value)
+    assert "There are:" not in str(error.value), "fifty names would hide it"
 
 
 @pytest.mark.parametrize("name", ["", "xyz", None, 3, "../catalogue", "judging"])
 def test_names_that_resemble_nothing_are_refused_too(name):
-    with pytest.raises(UnknownExercise, match="There are: mean_over_ranks"):
+    with pytest.raises(UnknownExercise, match=r"There are:\s+mean_over_ranks"):
         hint(name)
     if name is not None:  # progress() is about all pages
-        with pytest.raises(UnknownExercise, match="There are: start_here"):
+        with pytest.raises(UnknownExercise, match=r"There are:\s+start_here"):
             progress(name)
 
 

@@ -71,3 +71,21 @@ def save_atomically(state, path):
     except Exception as error:
         os.remove(new)
         raise RuntimeError("not saved") from error
+
+
+# %% a file of which each write waits for the disk
+import io
+
+
+def save_atomically(state, path):
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    new = path.parent / f".{path.name}.new"
+    try:
+        number = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_SYNC)
+        with os.fdopen(number, "wb") as file:
+            file.write(buffer.getbuffer())
+        os.replace(new, path)
+    except BaseException:
+        new.unlink(missing_ok=True)
+        raise

@@ -1,30 +1,39 @@
 """The pages of `make book`: complete, and readable without a network."""
 
+import dataclasses
+import html
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ET
 from dataclasses import dataclass
 from pathlib import Path
 
 import nbformat
 import psutil
 import pytest
+from matplotlib.figure import Figure
 
 from ddp_workbook.page import pages
+from manyranks.figures.style import Picture
 from tests.small_book import write_small
 from tools import book
 from tools.book import __main__ as command
 from tools.book import running
 from tools.book.__main__ import write_book
 from tools.book.answers import fold_answers, mark_answers
-from tools.book.contents import About, with_contents
+from tools.book.frame import CSS, JS, About, neighbours, with_frame
+from tools.book.front import front
 from tools.book.links import broken_links
-from tools.book.page import mend_paths
-from tools.book.search import SCRIPT, entries, search_index
+from tools.book.page import headings, mend_paths, of_document
+from tools.book.pictures import card, small
+from tools.book.search import entries, search_index
+from tools.book.site import DOCUMENTS, Site
 from tools.check import Graph
 
 pytestmark = pytest.mark.push("the book")
@@ -42,20 +51,58 @@ def small_notebook(executed_page) -> nbformat.NotebookNode:
     return nbformat.reads(executed_page[0], as_version=4)
 
 
-def test_a_page_stands_alone(executed_page):
-    """Outputs, title and pictures are in it; nothing is loaded from anywhere."""
-    text = book.page(small_notebook(executed_page), executed_page[1])
+def small_page(executed_page, notebook=None, site=None) -> str:
+    """Its part of the page in the book, with all pages of the workbook beside it."""
+    notebook = notebook or small_notebook(executed_page)
+    return book.page("01_greeting", notebook, executed_page[1], site=site)
+
+
+def test_a_page_has_all_that_it_shows(executed_page):
+    """Outputs, title and pictures are in it; the imports are folded, what scripts need is gone."""
+    text = small_page(executed_page)
     assert "hello from a cell" in text
-    assert "<title>01 Meeting &amp; greeting</title>" in text
     assert 'href="00_start_here.html"' in text and 'href="05_collectives.html"' in text
-    assert "a file (<code>src/x.py</code>)" in text, "what is not in the book is no link"
+    assert "a file (<code>src/x.py</code>)" in text, "what is not in the checkout is no link"
     assert "<kbd>Enter</kbd>" in text and 'alt="a red square"' in text
     assert "<b>second</b>" in text, "every picture of a slider"
     assert "progress" in text and "Exercises of" not in text, "a book's reader has solved nothing"
-    assert not re.search(r"https?://[^\s\x27\x22]+\.js\b", text) and "widget-view" not in text
-    loaded = re.findall(r'<(?:script|img|link)\b[^>]*?\b(?:src|href)="([^"]+)"', text)
-    assert loaded
-    assert [target[:40] for target in loaded if not target.startswith("data:")] == []
+    assert "widget-view" not in text and "<script" not in text
+    pictures = re.findall(r'<img\b[^>]*?\bsrc="([^"]+)"', text)
+    assert pictures and all(target.startswith("data:") for target in pictures)
+    folds = re.findall(r'(?s)<details class="imports">(.*?)</details>', text)
+    assert len(folds) == 1 and "load_ext" in re.sub(r"<[^>]*>", "", folds[0])
+
+
+def test_links_lead_to_the_files_themselves(executed_page):
+    """To copies in the book, or to the repository, at the line that a cell shows."""
+
+    def text(site: Site) -> str:
+        source = "[run](../tools/set_up.py), `data/README.md`, [all](../tools)"
+        cells = [nbformat.v4.new_markdown_cell("# 01"), nbformat.v4.new_markdown_cell(source)]
+        listing = "<div>src/manyranks/errors.py, from line 12</div><pre>class</pre>"
+        output = nbformat.v4.new_output("display_data", {"text/html": listing})
+        cells.append(nbformat.v4.new_code_cell("show_code(x)", outputs=[output]))
+        return small_page(executed_page, nbformat.v4.new_notebook(cells=cells), site)
+
+    here = text(Site())
+    assert '<a href="sources/tools/set_up.py">run</a>' in here
+    assert '<code><a href="sources/data/README.md">data/README.md</a></code>' in here
+    assert '<a href="sources/src/manyranks/errors.py">' in here
+    assert "all (<code>tools</code>)" in here
+    there = "https://a.example/r"
+    assert f'<a href="{there}/blob/c0ffee/src/manyranks/errors.py#L12">' in text(
+        Site("", there, "c0ffee")
+    )
+
+
+def test_a_document_keeps_the_places_that_its_links_name(executed_page):
+    """GitHub's names of headings, which differ from nbconvert's."""
+    text = "# A\n\n[page](INSTALL.md)\n\n## Is it `wrong` with %%ranks?\n"
+    main = book.page("tools", of_document(text), executed_page[1], {"tools", "install"})
+    assert headings(main) == [
+        (2, "is-it-wrong-with-ranks", "Is it <code>wrong</code> with %%ranks?")
+    ]
+    assert '<a href="install.html">page</a>' in main
 
 
 def test_paths_in_outputs_are_those_of_a_checkout(tmp_path):
@@ -70,33 +117,103 @@ def test_paths_in_outputs_are_those_of_a_checkout(tmp_path):
     assert shown.data["text/plain"] == "../src/y.py"
 
 
-def test_the_index_names_every_page():
-    """With its minutes and a sentence, signs escaped; a chapter before its further pages."""
-    known = About("5 + 3 min", "a < b in `c`", "2 May 2026", "2 cores")
-    other = About("", "", "3 May 2026", "2 cores")
-    text = book.index(
-        {"02_b": "B", "01_further_a": "A < B", "01_zebra": "Zebra"},
-        {"02_b": known, "01_further_a": known, "01_zebra": other},
-    )
-    assert re.findall(r'<a href="(\w+).html">(.*?)</a>', text) == [
-        ("01_zebra", "Zebra"), ("01_further_a", "A &lt; B"), ("02_b", "B")
-    ]  # fmt: skip
-    assert text.count("<ul>") == 2
-    assert text.count("<small>5 + 3 min. A &lt; b in <code>c</code></small>") == 2
-    assert "Run on 2 May 2026, on 2 cores: 02_b, 01_further_a." in text
-    assert "Run on 3 May 2026, on 2 cores: 01_zebra." in text
+def page_about(title: str, day: str = "2 May 2026", **others: bool) -> About:
+    """What is known of a page."""
+    known = About(title, "Is a < b in `c`?", "5 + 3 min", day, "2 cores", "0.9 (abc)", False)
+    return dataclasses.replace(known, **others)
 
 
-def test_each_page_has_the_contents_at_its_side(executed_page):
-    """With the open page marked, and the search, which is one file beside the pages."""
-    text = with_contents(
-        book.page(small_notebook(executed_page), executed_page[1]),
-        {"00_a": "A", "01_b": "B"},
-        "01_b",
+def test_the_front_has_a_card_for_each_chapter():
+    """Number, title, question, minutes and picture; further pages in it; signs escaped."""
+    text = front(
+        {
+            "02_b": page_about("02 B"),
+            "01_further_a": page_about("A < B"),
+            "01_zebra": page_about("01 Zebra", day="3 May 2026", old=True),
+        },
+        {"01_zebra"},
+        Site(),
     )
-    assert '<a href="01_b.html" aria-current="page">B</a>' in text
-    assert '<a href="00_a.html">A</a>' in text
-    assert f'<script src="{SCRIPT}" defer></script>' in text
+    cards = re.findall(r'(?s)<li class="card">(.*?)(?=<li class="card">|</section>)', text)
+    links = [re.findall(r'<a href="(\w+).html">(.*?)</a>', one) for one in cards]
+    assert links == [[("01_zebra", "Zebra"), ("01_further_a", "A &lt; B")], [("02_b", "B")]]
+    assert text.count("<p>Is a &lt; b in <code>c</code>?</p>") == 2 and "5 + 3 min" in cards[1]
+    assert 'src="pictures/01_zebra.svg"' in cards[0] and "<img" not in cards[1]
+    assert "earlier edition" in cards[0] and "earlier edition" not in cards[1]
+    old = re.search(r'(?s)<section class="old">.*?</section>', text)[0]
+    assert "01 Zebra</a>: edition 0.9 (abc) of 3 May 2026" in old and "02 B" not in old
+    assert "Run on 2 May 2026, on 2 cores." in text and "Run on 3 May 2026" in text
+    assert front({"02_b": page_about("02 B")}, set(), Site()).count('class="old"') == 0
+
+
+def test_the_front_tells_what_is_in_the_tree():
+    """The two commands, the recorded run with its report, and an output of every tool."""
+    text = front({"00_a": page_about("00 A")}, set(), Site(repository="https://a.example/r"))
+    plain = html.unescape(re.sub(r"<[^>]+>", " ", text))
+    for line in (book.ROOT / "README.md").read_text().partition("```\n")[2].splitlines()[:3]:
+        command = line.partition("# ")[0].strip()
+        assert command.replace("ADDRESS", "https://a.example/r") in plain
+    run = json.loads((book.ROOT / "data/readme_run.json").read_text())
+    for line in run["report"]:
+        assert " ".join(line.split()) in " ".join(plain.split())
+    documents = (book.ROOT / "TOOLS.md").read_text()
+    outputs = re.findall(r'(?s)<pre tabindex="0"[^>]*>(.*?)</pre>', text)
+    assert len(outputs) == 6
+    for output in outputs:
+        assert all(part in documents for part in html.unescape(output).split("\n\n"))
+
+
+def test_a_page_stands_in_its_frame(executed_page):
+    """The open page is marked, headings and next pages are named, all comes from this folder."""
+    main = small_page(executed_page)
+    stems = ["00_a", "01_greeting", "01_further_b", "02_c"]
+    known = {stem: page_about(stem) for stem in stems}
+    text = with_frame(main, known, "01_greeting", Site())
+    assert '<a href="01_greeting.html" aria-current="page">01_greeting</a>' in text
+    side = re.search(r'(?s)<nav class="page-contents".*?</nav>', text)[0]
+    assert [name for _, _, name in headings(main)] == re.findall(
+        r'<a href="#[^"]+">(.*?)</a>', side
+    )
+    onward = re.search(r'(?s)<nav class="onward".*?</nav>', text)[0]
+    assert re.findall(r'href="(\w+)', onward) == ["01_further_b", "00_a", "02_c"]
+    assert neighbours("01_further_b", stems) == ("01_greeting", "02_c")
+    assert neighbours("00_a", stems) == ("", "01_greeting")
+    loaded = re.findall(r'<(?:script|img|link)\b[^>]*?\b(?:src|href)="([^"]+)"', text)
+    assert {target for target in loaded if not target.startswith("data:")} == {CSS, JS}
+
+
+def test_what_others_show_of_a_page(executed_page):
+    """Whole addresses, only where the book's own is known; a question may have any sign in it."""
+    known = {"01_greeting": page_about("A & B")}
+    main = small_page(executed_page)
+    text = with_frame(main, known, "01_greeting", Site("https://a.example/b"))
+    assert "<title>A &amp; B · The Distributed PyTorch Workbook</title>" in text
+    assert '<meta name="description" content="Is a &lt; b in c?">' in text
+    address = "https://a.example/b/01_greeting.html"
+    assert f'<link rel="canonical" href="{address}">' in text
+    assert '<meta property="og:image" content="https://a.example/b/cards/01_greeting.png">' in text
+    without = with_frame(main, known, "01_greeting", Site())
+    assert "canonical" not in without and "og:image" not in without and "og:title" in without
+    picture = card("Book", "What costs $5 and $6?", "A title")
+    assert picture[:8] == b"\x89PNG\r\n\x1a\n" and len(picture) < 100_000
+    assert picture[16:24] == (1200).to_bytes(4, "big") + (630).to_bytes(4, "big")
+
+
+def test_a_small_picture_is_the_same_picture():
+    """Its words as text, a fraction of the bytes."""
+    figure = Figure(figsize=(4, 2))
+    axes = figure.subplots()
+    axes.plot([1, 2, 3], [1, 4, 9])
+    axes.set_title("What a step costs", fontweight="bold")
+    svg = Picture(figure, "A line.").svg
+    text = small(svg)
+    assert len(text) < len(svg) / 2
+    root = ET.fromstring(text)
+    words = {element.text: element for element in root.iter("{http://www.w3.org/2000/svg}text")}
+    assert "What a step costs" in words and {"1.0", "2.0", "3.0"} < words.keys()
+    assert words["What a step costs"].get("font-weight") == "bold"
+    ids = {element.get("id") for element in root.iter()}
+    assert set(re.findall(r"#([\w-]+)\)", text)) <= ids, "clip paths are still there"
 
 
 # A build
@@ -110,6 +227,8 @@ def checkout(tmp_path, monkeypatch):
     (root / "notebooks").mkdir(parents=True)
     (root / "src" / "ddp_workbook").mkdir(parents=True)
     (root / "data").mkdir()
+    for file in DOCUMENTS.values():
+        shutil.copy(book.ROOT / file, root)
     (root / "data" / "table.csv").write_text("1")
     (root / "src" / "ddp_workbook" / "half.py").write_text("x = 1  # table.csv\n")
     for stem, code in cells.items():
@@ -163,7 +282,7 @@ class Checkout:
         nbformat.write(notebook, path)
 
     def books(self) -> dict[str, str]:
-        """All files of both books, by name."""
+        """All pages and scripts of both books, by name."""
         paths = sorted((self.root / "build").glob("book*/*.*"))
         return {f"{path.parent.name}/{path.name}": path.read_text() for path in paths}
 
@@ -206,7 +325,7 @@ def test_chosen_pages_link_to_each_other_only_and_leave_the_book_alone(checkout,
     assert checkout.books() == before
 
 
-def test_a_build_that_is_stopped_or_fails_leaves_the_earlier_book(checkout, monkeypatch, capsys):
+def test_a_build_that_is_stopped_leaves_the_earlier_book(checkout, monkeypatch):
     """And continues where it stopped."""
     checkout.build()
     before = checkout.books()
@@ -215,15 +334,10 @@ def test_a_build_that_is_stopped_or_fails_leaves_the_earlier_book(checkout, monk
     with pytest.raises(KeyboardInterrupt):
         checkout.build()
     assert checkout.books() == before
-    checkout.add("01_b", "fail")
     notebook = checkout.root / "notebooks" / "01_b.ipynb"
     notebook.write_text(notebook.read_text().replace("stop", ""))
-    assert checkout.build() == (1, ["01_b"])
-    output = capsys.readouterr().out
-    assert "01_b.ipynb: cell code: E: no" in output and "book_with_errors" in output
-    assert {name: text for name, text in checkout.books().items() if name in before} == before
-    assert (checkout.root / "build/book_with_errors/book/01_b.html").is_file()
-    notebook.write_text(notebook.read_text().replace("fail", ""))
+    assert checkout.build() == (0, ["01_b"])
+    before = checkout.books()
 
     def killed(new, place):
         raise KeyboardInterrupt
@@ -236,6 +350,54 @@ def test_a_build_that_is_stopped_or_fails_leaves_the_earlier_book(checkout, monk
     (checkout.root / "build/book").rename(checkout.root / "build/book.earlier")  # kill -9
     assert checkout.build() == (0, [])
     assert not (checkout.root / "build/book.earlier").exists()
+
+
+def test_a_page_that_fails_stays_as_it_was_and_the_front_says_so(checkout, capsys):
+    """Others are new; as it is now, it can be looked at; without an earlier one, all stay."""
+    checkout.build()
+    before = checkout.books()
+    checkout.add("00_a", "y = 'new'")
+    checkout.add("01_b", "fail")
+    assert checkout.build() == (1, ["00_a", "01_b"])
+    output, books = capsys.readouterr().out, checkout.books()
+    assert "01_b.ipynb: cell code: E: no" in output and "as they were" in output
+    assert "new" in books["book/00_a.html"] and "fail" not in books["book/01_b.html"]
+    assert "This page is of an earlier edition" in books["book/01_b.html"]
+    assert '<a href="01_b.html">01_b</a>: edition' in books["book/index.html"]
+    assert "This page is of an earlier edition" not in books["book/00_a.html"]
+    new = (checkout.root / "build/book_with_errors/book/01_b.html").read_text()
+    assert "fail" in new and "This page is of an earlier edition" not in new
+    (checkout.root / "kept" / "01_b.ipynb").unlink()
+    assert checkout.build() == (1, ["01_b"])
+    assert "an earlier one was not replaced" in capsys.readouterr().out
+    assert {name: text for name, text in checkout.books().items() if name in books} == books
+    notebook = checkout.root / "notebooks" / "01_b.ipynb"
+    notebook.write_text(notebook.read_text().replace("fail", ""))
+    assert checkout.build() == (0, ["01_b"])
+    assert checkout.books()["book/01_b.html"] == before["book/01_b.html"]
+
+
+def test_only_pages_that_depend_on_a_change_are_built(checkout, capsys):
+    """Since a commit; where none does, the first, which shows how all of them look."""
+    git = ["git", "-C", str(checkout.root), "-c", "user.name=a", "-c", "user.email=a@b"]
+
+    def commit() -> None:
+        subprocess.run([*git, "add", "-A"], check=True)
+        subprocess.run([*git, "commit", "-qm", "x"], check=True)
+
+    subprocess.run([*git, "init", "-q"], check=True)
+    commit()
+    (checkout.root / "src" / "ddp_workbook" / "half.py").write_text("x = 2  # table.csv\n")
+    commit()
+    assert checkout.build("--changed", "HEAD~1") == (0, ["01_b"])
+    (checkout.root / "data" / "table.csv").write_text("2")
+    commit()
+    assert checkout.build("--changed", "HEAD~1") == (0, ["01_b"])
+    (checkout.root / "other.txt").write_text("")
+    commit()
+    assert checkout.build("--changed", "HEAD~1") == (0, ["00_a"])
+    assert checkout.build("--changed", "nothing") == (2, [])
+    assert "nothing" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
@@ -298,7 +460,7 @@ def test_a_player_shows_its_stills(tmp_path):
     )
     notebook.cells = [notebook.cells[0], nbformat.v4.new_code_cell(code, id="player")]
     nbformat.write(notebook, path)
-    text = book.page(running.execute_page(path), path.parent)
+    text = book.page("01_greeting", running.execute_page(path), path.parent)
     frames = re.findall(r'(?s)<div class="ddpw-frame([^"]*)">.*?<b>(waited \d)</b>', text)
     assert frames == [
         (" ddpw-printed", "waited 0"), ("", "waited 1"), (" ddpw-printed", "waited 2")
@@ -313,7 +475,7 @@ def test_hints_and_solutions_are_left_out_and_what_follows_a_prediction_is_folde
     notebook = small_notebook(executed_page)
     answers = mark_answers(notebook)
     assert answers == [["tell-shows", "told-answer"], ["sum-shows", "more", "two-answer"]]
-    text = fold_answers(book.page(notebook, executed_page[1]), answers)
+    text = fold_answers(small_page(executed_page, notebook), answers)
     assert "hint(" not in text and "solution(" not in text
     folds = re.findall(r'(?s)<details class="answer">(.*?)</details>', text)
     assert len(folds) == 2
@@ -376,4 +538,5 @@ def test_every_link_between_the_pages_leads_somewhere(tmp_path):
     """In the whole book without answers; the pages are not executed for it."""
     unrun = [(path.stem, nbformat.read(path, as_version=4)) for path in book.NOTEBOOKS]
     assert write_book(tmp_path, unrun, without_answers=True) == []
-    assert len(list(tmp_path.glob("*.html"))) == len(unrun) + 1
+    pages_of_the_book = len(unrun) + len(DOCUMENTS) + len(["index", "404"])
+    assert len(list(tmp_path.glob("*.html"))) == pages_of_the_book

@@ -10,6 +10,7 @@ import yaml
 from packaging.specifiers import SpecifierSet
 
 from ddp_workbook.cli import app
+from manyranks.cli import app as tools_app
 from tools import set_up
 from tools.minutes import GUIDE
 from tools.set_up import ROOT
@@ -23,12 +24,17 @@ PYTHONS = [f"3.{minor}" for minor in range(30) if f"3.{minor}" in FITS]
 def test_commands_exist():
     """Modules behind `python -m`, targets of make, commands of the program and their options."""
     targets = re.search(r"(?m)^\.PHONY: (.*)$", (ROOT / "Makefile").read_text())[1].split()
-    commands = typer.main.get_command(app).commands
+    commands = {
+        **typer.main.get_command(app).commands,
+        **typer.main.get_command(tools_app).commands,
+    }
     for path in [*HOSTED, *ROOT.glob("*.md"), GUIDE]:
         text = path.read_text(encoding="utf-8")
         assert all(map(find_spec, re.findall(r"-m ((?:tools|tests)[\w.]*\w)", text)))
         assert {*re.findall(r'(?m)(?:^|`|run: |")make ([a-z-]+)', text)} <= {*targets}
-        for name, rest in re.findall(r"(?:bin/|`)ddp-workbook ([a-z]+)((?: [^`\n|]*)?)", text):
+        for name, rest in re.findall(
+            r"(?:bin/|`|\$ )(?:ddp-workbook|manyranks) ([a-z]+)((?: [^`\n|]*)?)", text
+        ):
             options = {
                 option
                 for one in commands[name].params

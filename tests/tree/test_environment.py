@@ -14,10 +14,12 @@ from packaging.specifiers import SpecifierSet
 from packaging.utils import canonicalize_name
 from packaging.version import Version
 
+from ddp_workbook.workshop import requirements
 from tools import set_up
 from tools.set_up import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+EXTRAS = PROJECT["optional-dependencies"]
 CONDA = yaml.safe_load((ROOT / "environment.yml").read_text())
 CONDA_LINES = [line for line in CONDA["dependencies"] if isinstance(line, str)]
 CONDA_NAMES = {"torch": "pytorch"}  # where conda-forge calls a package differently
@@ -38,13 +40,18 @@ def as_conda(line: str) -> tuple[str, frozenset[str]]:
 
 
 def test_conda_and_pip_ask_for_the_same():
-    """Same packages, same ranges, and Python's own range."""
-    expected = {as_conda(line) for line in PROJECT["dependencies"]}
+    """Same packages, same ranges, and Python's own range: tools and course, as `make setup`."""
+    expected = {as_conda(line) for line in [*PROJECT["dependencies"], *EXTRAS["lab"]]}
     expected |= {as_conda("python" + PROJECT["requires-python"]), ("pip", frozenset())}
     pairs = [line.partition(" ")[::2] for line in CONDA_LINES]
     packages = {(name, frozenset(filter(None, bounds.split(",")))) for name, bounds in pairs}
     assert packages == expected
     assert len(pairs) == len(expected)
+
+
+def test_commands_of_the_course_look_for_its_packages():
+    """Those of the extra `lab`, so that one that is missing is named before it is needed."""
+    assert [Requirement(line).name for line in EXTRAS["lab"]] == list(requirements.PACKAGES)
 
 
 def test_conda_leaves_only_this_package_to_pip():
@@ -56,7 +63,7 @@ def test_conda_leaves_only_this_package_to_pip():
     ]
 
 
-@pytest.mark.parametrize("line", PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+@pytest.mark.parametrize("line", [*PROJECT["dependencies"], *EXTRAS["lab"], *EXTRAS["dev"]])
 def test_each_pin_lies_in_its_range(line):
     """What is installed is what pyproject.toml allows."""
     wanted = Requirement(line)
@@ -64,11 +71,11 @@ def test_each_pin_lies_in_its_range(line):
 
 
 def test_each_package_has_its_reason():
-    """A comment after every line of the two lists."""
+    """A comment after every line of the three lists."""
     text = (ROOT / "pyproject.toml").read_text()
-    lists = re.findall(r"(?ms)^(?:dependencies|dev) = \[\n(.*?)^\]", text)
+    lists = re.findall(r"(?ms)^(?:dependencies|lab|dev) = \[.*?\n(.*?)^\]", text)
     lines = [line for block in lists for line in block.splitlines()]
-    assert len(lines) == len(PROJECT["dependencies"] + PROJECT["optional-dependencies"]["dev"])
+    assert len(lines) == len(PROJECT["dependencies"] + EXTRAS["lab"] + EXTRAS["dev"])
     assert [line for line in lines if not re.search(r"\",\s+# \S", line)] == []
 
 

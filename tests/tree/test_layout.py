@@ -53,7 +53,7 @@ WORKBENCH = {
         "errors",
     },
     "testing": {"launcher", "script_doctor", "errors"},
-    "cli": {"script_doctor", "recording", "planning"},
+    "cli": {"script_doctor", "recording", "planning", "command_line"},
 }
 COURSE = {  # each may import from the workbench, too
     "former_names": set(),
@@ -124,7 +124,7 @@ def test_ranks_that_judge_draw_nothing(part):
 @pytest.mark.parametrize("package", PACKAGES)
 def test_every_part_has_its_row(package):
     """A new folder or module says above what it may import, and no two parts import each other."""
-    parts, ours = PACKAGES[package], ("__init__", "__pycache__")
+    parts, ours = PACKAGES[package], ("__init__", "__pycache__", "py")  # py.typed
     assert {path.stem for path in (SRC / package).iterdir() if path.stem not in ours} == set(parts)
     assert {(one, two) for one in parts for two in parts[one] if one in parts[two]} == set()
 

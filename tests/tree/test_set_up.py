@@ -116,6 +116,12 @@ def test_a_python_of_the_wrong_version(monkeypatch, version):
         set_up.main(["lab"])
 
 
+def test_windows_is_told_of_wsl(monkeypatch):
+    monkeypatch.setattr(set_up.os, "name", "nt")
+    with pytest.raises(SystemExit, match=r"on Windows, run it in WSL 2"):
+        set_up.main(["lab"])
+
+
 def test_a_python_without_venv(newcomer, tmp_path):
     """Debian's python3 without python3-venv."""
     (tmp_path / "debian").mkdir()
@@ -176,9 +182,29 @@ def test_what_an_old_environment_takes_counts_as_free(monkeypatch, tmp_path):
 
 
 def test_unknown_commands_are_refused():
-    """A misspelt command lists the ones that exist."""
-    with pytest.raises(SystemExit, match="lab, test"):
+    """A misspelt command lists the ones that exist, and the nearest; --help explains each."""
+    with pytest.raises(SystemExit, match=r"lab, test.*Did you mean lab\?"):
         set_up.main(["labs"])
+
+
+@pytest.mark.parametrize(("user", "mark", "is_said"), [(0, "no", 1), (0, ".", 0), (1000, "no", 0)])
+def test_a_jupyterlab_of_root_is_said_outside_a_container(
+    monkeypatch, capsys, tmp_path, user, mark, is_said
+):
+    monkeypatch.setattr(set_up.os, "geteuid", lambda: user)
+    monkeypatch.setattr(set_up, "CONTAINER_MARKS", (tmp_path / mark,))
+    monkeypatch.setattr(set_up, "write_css", lambda _: None)
+    set_up.command_line("lab", [])
+    assert capsys.readouterr().out.count("You are root") == is_said
+
+
+@pytest.mark.parametrize("word", ["--help", "-h", "help"])
+def test_help_names_every_command_and_sets_up_nothing(capsys, monkeypatch, word):
+    """For those who have no make."""
+    monkeypatch.setattr(set_up, "provide", lambda *_, **__: pytest.fail("it sets up"))
+    set_up.main([word])
+    said = capsys.readouterr().out
+    assert all(re.search(rf"\b{command}\b", said) for command in set_up.COMMANDS)
 
 
 # Which build of torch

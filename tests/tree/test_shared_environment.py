@@ -4,6 +4,7 @@ import json
 import re
 import shlex
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -100,6 +101,22 @@ def test_a_newer_edition_does_not_stop_those_who_have_an_environment(owner, atte
     attendee.pins.write_text(attendee.pins.read_text() + "# new\n")
     result = make(attendee, "setup")
     assert result.returncode == 0 and "let its owner run `make setup` in" in result.stdout
+
+
+@pytest.mark.parametrize("folder", ["a b", 'it\'s "$HOME"', "long" * 40, "plain"])
+def test_a_program_starts_wherever_its_folder_is(tmp_path, folder):
+    """With a space in the path, or a long one; a program that such a folder already has, too."""
+    for name in ("old", folder):
+        (tmp_path / name / "bin").mkdir(parents=True)
+        (tmp_path / name / "bin" / "python").symlink_to(sys.executable)
+    old, own = (str(tmp_path / name) for name in ("old", folder))
+    program = tmp_path / "old" / "bin" / "tell"
+    program.write_text(f"#!{old}/bin/python\nimport sys\nprint(sys.argv[1:], sys.flags.isolated)\n")
+    copy = tmp_path / folder / "bin" / "tell"
+    copy_program(program, copy, [old], own)
+    assert subprocess.check_output([copy, "x y"], text=True) == "['x y'] 0\n"
+    copy_program(copy, tmp_path / "again", [own], old)
+    assert subprocess.check_output([tmp_path / "again", "x y"], text=True) == "['x y'] 0\n"
 
 
 def test_programs_that_name_no_python_are_links(tmp_path):

@@ -62,6 +62,16 @@ def test_a_folder_that_lacks_a_package_is_named(newcomer, tmp_path):
     )
 
 
+def test_a_damaged_copy_of_a_package_is_not_installed(newcomer, tmp_path):
+    folder = tmp_path / "room"
+    assert fill(newcomer, folder).returncode == 0
+    wheel = next(folder.glob("torch-*"))
+    wheel.write_bytes(b"x")
+    result = newcomer.make("setup", f"WHEELS={folder}", **NO_INDEX)
+    assert_refused(result, "not as they were downloaded", wheel.name)
+    assert not newcomer.stamp.exists()
+
+
 def test_a_download_that_fails_says_why(newcomer, tmp_path):
     done = fill(newcomer, tmp_path / "room", PIP_FIND_LINKS=f"{tmp_path}/nothing")
     assert done.returncode != 0 and "Traceback" not in done.stderr

@@ -5,6 +5,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
 from torch.distributed.pipelining import (
     PipelineStage,
     Schedule1F1B,
@@ -80,3 +81,13 @@ def step_of_a_pipeline(schedule: str, stages: int, micro_batches: int) -> int:
     made.step(*[batch] * (rank == 0), **({"target": batch} if last else {}))
     dist.destroy_process_group()
     return most
+
+
+def clip_cut_and_whole() -> None:
+    """Clip the gradients of a model with cut and with whole layers, sharded as on page 11."""
+    mesh = init_device_mesh("cpu", (1, 2), mesh_dim_names=("data", "tensor"))
+    model = nn.Sequential(nn.Linear(4, 8), nn.Linear(8, 4), nn.LayerNorm(4))
+    plan = {"0": ColwiseParallel(), "1": RowwiseParallel()}
+    fully_shard(parallelize_module(model, mesh["tensor"], plan), mesh=mesh["data"])
+    model(torch.ones(2, 4)).sum().backward()
+    nn.utils.clip_grad_norm_(model.parameters(), 1.0)

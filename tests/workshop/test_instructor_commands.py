@@ -8,15 +8,17 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from typer.testing import CliRunner
 
+from ddp_workbook import cli
 from ddp_workbook.judging import attempts
 from ddp_workbook.judging.catalogue import Exercise, names
 from ddp_workbook.judging.source import same_code
 from ddp_workbook.page import pages
-from ddp_workbook.workshop import minutes, timetable
+from ddp_workbook.workshop import minutes, requirements, timetable
 from ddp_workbook.workshop.certificates import safe
 from ddp_workbook.workshop.execution import copy_layout
-from ddp_workbook.workshop.grading import short_names
+from ddp_workbook.workshop.grading import attendee_names
 from ddp_workbook.workshop.sandbox import sandbox
 from tests.commands import run
 from tests.leaks import no_rank_left  # noqa: F401 (a fixture)
@@ -56,6 +58,8 @@ def test_every_command_has_help():
     """With its purpose, and nothing missing in an option's words."""
     code, output = run("--help")
     assert code == 0
+    headings = ("For readers", "For those who teach", "For a training program of your own")
+    assert all(words in output for words in (*headings, "--version", "--install-completion"))
     for command in ("check", "solve", "grade", "reset", "update", "time", "wheels", "plan"):
         assert f" {command} " in output
         assert run(command, "--help")[0] == 0
@@ -75,10 +79,14 @@ def test_every_exercise_has_its_page():
     }
 
 
-def test_a_folder_without_notebooks_is_named(monkeypatch, tmp_path):
+def test_a_command_says_what_the_course_needs(monkeypatch, tmp_path):
+    """A checkout, and packages that `pip install` of the tools does not bring."""
+    monkeypatch.setattr(requirements, "find_spec", lambda name: None if name == "tornado" else 1)
+    code, output = run("time", "--no-run")
+    assert code == 2 and f"this Python lacks tornado: `make setup` in {pages.CHECKOUT}" in output
     monkeypatch.setattr(pages, "FOLDER", tmp_path / "notebooks")
     code, output = run("time", "--no-run")
-    assert code == 2 and "There are no notebooks in" in output
+    assert code == 2 and f"there is no folder {tmp_path}/notebooks. Run `git clone`" in output
 
 
 @pytest.mark.parametrize(
@@ -100,6 +108,9 @@ def test_a_notebook_that_cannot_be_read_is_named(copy, text, message):
     ("line", "message"),
     [
         ("time --no-run further_the_bach", "Did you mean further_the_batch"),
+        ("time --no-run 99", "There are: 00_start_here"),
+        ("solve 99 --to solved", "There are: 00_start_here"),
+        ("reset nosuch", "There are: mean_over_ranks"),
         ("solve 02_further_launchers --to solved", "has no exercises"),
         ("solve 00 --to file", "file is a file: copies cannot be written there"),
         ("reset mean_over_rank", "Did you mean mean_over_ranks?"),
@@ -107,6 +118,8 @@ def test_a_notebook_that_cannot_be_read_is_named(copy, text, message):
             "reset mean_over_ranks --notebook notebooks/further/06_further_mistakes.ipynb",
             "no cell that begins with %%exercise mean_over_ranks",
         ),
+        ("doctor x.py --epochs 2", "Words for the script come after --"),
+        ("profile x.py --epochs 2", "Words for the script come after --"),
         ("grade --work nowhere", "There are no attempts in"),
         ("grade mean_of_ranks", "Did you mean mean_over_ranks?"),
     ],
@@ -315,7 +328,7 @@ def test_several_folders_are_one_table(copy):
         folder = copy / who / "work" / "exercises"
         attempts.save_numbered(folder, "mean_over_ranks", code)
         (folder / "mean_over_ranks.py").write_text(code)
-    words = ["--work", copy / "ann" / "work", "--work", copy / "bob" / "work"]
+    words = ["--work", copy / "ann" / "work", "--work", copy / "bob" / "work", "--without-sandbox"]
     code, output = run("grade", *words)
     assert (
         code == 1 and "ann │ mean_over_ranks │ 1 │ solved" in output and "1 of 2 solved" in output
@@ -327,9 +340,27 @@ def test_several_folders_are_one_table(copy):
     result = json.loads(run("grade", *words, "--format", "json")[1])
     assert [row["verdict"] for row in result] == ["solved", "not yet"]
     assert {row["sandbox"] for row in result} == {sandbox().name}
-    (own,) = short_names([copy / "ann"]).values()
-    assert own == str(copy / "ann")
     assert run("grade", "--format", "xml")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("folders", "who"),
+    [
+        (["stud/carl"], ["carl"]),
+        (["ann/work/exercises", "bob/work/exercises"], ["ann", "bob"]),
+        (["g1/anna/work/exercises", "g2/anna/work/exercises"], ["g1/anna", "g2/anna"]),
+        (
+            ["g1/anna/work/exercises", "g2/anna/work/exercises", "g2/bo"],
+            ["g1/anna", "g2/anna", "bo"],
+        ),
+        (["ann/notebooks/work", "ann/work"], ["/s/ann/notebooks/work", "/s/ann/work"]),
+        (["a/ann", "b/a/ann"], ["s/a/ann", "b/a/ann"]),
+        (["/work/exercises"], ["/work/exercises"]),
+    ],
+)
+def test_everybody_has_one_name(folders, who):
+    """In the table, as csv and json, and on a certificate."""
+    assert list(attendee_names([Path("/s", folder) for folder in folders]).values()) == who
 
 
 @pytest.mark.push("grades of many")
@@ -344,6 +375,7 @@ def test_certificates_name_what_was_solved(copy):
         words += ["--work", folder.parent]
     certificates = copy / "certificates"
     options = ["--certificates", certificates, "--workshop", "Spring <school>"]
+    options.append("--without-sandbox")
     code, output = run("grade", *words, *options)
     assert code == 1 and "Nothing solved, so no certificate: cleo." in output
     assert sorted(path.name for path in certificates.iterdir()) == [
@@ -358,7 +390,7 @@ def test_certificates_name_what_was_solved(copy):
     assert "<h1>ann</h1>" in (certificates / "certificate_ann_2.html").read_text()
     assert len(list(certificates.iterdir())) == 3, "the same certificate is not written twice"
     (copy / "a file").write_text("")
-    code, output = run("grade", *words[:2], "--certificates", copy / "a file")
+    code, output = run("grade", *words[:2], *options, "--certificates", copy / "a file")
     assert code == 2 and "cannot be written" in output
 
 
@@ -381,13 +413,19 @@ def test_an_attempt_that_cannot_be_read_is_shown_as_such(copy):
     Path("work/exercises/mean_over_ranks.py").write_bytes(b"\xff\xfe")
     code, output = run("grade", "--words")
     assert code == 1 and "undecided" in output and "cannot be read" in output
+    line = ["grade", "--work", "work", "--without-sandbox"]
+    csv = CliRunner().invoke(cli.app, [*line, "--format", "csv"]).output
+    assert csv.count("\n") == 2 and csv.splitlines()[1].startswith(f"{copy.name},")
+    Path("work/exercises/mean\x1bc.py").touch()
+    output = CliRunner().invoke(cli.app, line).output
+    assert "No exercise has the name of mean c.py" in output and "\x1b" not in output
 
 
 @pytest.mark.push("grades of many")
 def test_files_of_no_exercise_are_named(copy):
     """A saved file that somebody has renamed; earlier attempts are no such files."""
     attempt("mean_over_ranks", WRONG, RIGHT)
-    code, output = run("grade", "--work", copy / "work")
+    code, output = run("grade", "--work", copy / "work", "--without-sandbox")
     assert code == 0 and "not judged" not in output
     Path("work/exercises/mean_over_rank.py").write_text(RIGHT)
     code, output = run("grade")
@@ -456,6 +494,10 @@ def test_a_day_that_does_not_fit_says_what_to_leave_out(copy):
     assert "`my_indices` (" not in output, "the plan leaves it out already"
     code, output = run("time", "00", "02", "--start", "9:00", "--until", "9:40")
     assert code == 1 and "02_distributed_data_parallel: the whole page (" in output
+    words = "time", "00", "02", "break", "04", "--start", "13:30", "--until", "14:10"
+    code, output = run(*words)
+    assert code == 1 and "04_samplers: the whole page, and the pause before it (" in output
+    assert "00_start_here: the whole page" not in output, "it fits without that pause"
     code, output = run("time", "00", "--start", "9:00", "--until", "9:05")
     assert code == 1 and "take a shorter plan" in output
 

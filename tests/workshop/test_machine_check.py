@@ -200,6 +200,15 @@ FAULTS = {  # case -> trial, what is replaced, the state, words of the finding
         FAILED,
         "/usr/bin/python3",
     ),
+    "no data, no git": (
+        "data",
+        [
+            ("ddp_workbook.chapters.digits.DigitsDataset", raises(FileNotFoundError("digits"))),
+            (f"{SELF}.CHECKOUT", machine_check.Path("/no/such/folder")),
+        ],
+        FAILED,
+        "copy it from another copy of the workbook",
+    ),
     "unforeseen": ("data", [(f"{SELF}.fine", raises(RuntimeError("odd")))], FAILED, "odd"),
 }
 

@@ -1,5 +1,6 @@
 """The progress board: what attendees choose to share, and what the instructor sees of it."""
 
+import contextlib
 import json
 import os
 import re
@@ -305,7 +306,7 @@ def test_a_damaged_file_is_shown_as_such_and_skipped(room, data):
     put(room, news("ant"))
     (room / "ffff.json").write_bytes(data)
     code, output = show()
-    assert code == 0 and "This file is damaged, and was skipped: ffff.json." in output
+    assert code == 0 and "This file is damaged or cannot be read: ffff.json." in output
     assert "ant" in output and "1 in the room" in output
 
 
@@ -357,6 +358,56 @@ def test_a_page_that_cannot_be_written_is_named(room, tmp_path):
     (tmp_path / "file").touch()
     code, output = show("--page", tmp_path / "file" / "page.html")
     assert code == 2 and "cannot be written" in output
+
+
+def test_a_page_that_cannot_be_written_any_more_does_not_end_the_board(room, tmp_path):
+    put(room, news("ant"))
+    folder = tmp_path / "site"
+    view = views.View(room, folder / "page.html")
+    before = view.look(board.Board())
+    (folder / "page.html").unlink()
+    folder.rmdir()
+    folder.touch()
+    after = view.look(before)
+    assert [attendee.name for attendee in after.attendees] == ["ant"]
+    assert "cannot be written" in views.sentences(after, names=True)[0]
+
+
+def test_a_folder_that_cannot_be_listed_is_said_with_the_last_view(room, monkeypatch):
+    """As where other programs hold all the descriptors that this account may have."""
+    put(room, news("ant"))
+    view = views.View(room)
+    before = view.look(board.Board())
+
+    def refuse(*_: object):
+        raise OSError(24, "Too many open files")
+
+    monkeypatch.setattr(Path, "glob", refuse)
+    after = view.look(before)
+    assert [attendee.name for attendee in after.attendees] == ["ant"]
+    assert "Too many open files" in views.sentences(after, names=True)[0]
+
+
+@pytest.mark.parametrize("control", ["\x1bc", "\x1b]0;title\x07", "\x9b2J", "\r\n", "\u202e"])
+def test_no_control_character_reaches_the_terminal(room, control):
+    """Neither of an advice nor of a file's name; the server and the folder are read alike."""
+    put(room, news("ant", mean_over_ranks=("not yet", 5, f"Count{control}the ranks.")))
+    with contextlib.suppress(OSError):  # not every file system takes such a name
+        (room / f"f{control}.json").touch()
+    lines = views.sentences(board.read_board(room), names=True)
+    assert len(lines) == 2 and all(line.isprintable() for line in lines)
+    assert "Count" in lines[0] and "the ranks." in lines[0]
+
+
+def test_an_attendee_can_be_taken_out_of_the_room(room):
+    put(room, *map(news, ("ant", "x", "x")))
+    assert run("room", "--folder", room, "--remove", "x") == (
+        0,
+        "Taken out of the room: 2 people called x.",
+    )
+    assert [attendee.name for attendee in board.read_board(room).attendees] == ["ant"]
+    assert run("room", "--folder", room, "--remove", "x")[0] == 1
+    assert run("room", "--serve", "--remove", "x")[0] == 2
 
 
 def test_which_room_must_be_said(monkeypatch):

@@ -272,6 +272,90 @@ def test_a_room_that_is_full(folder):
             join(running.address, CODE, "late")
 
 
+def test_an_invented_attendee_gives_place_to_a_newcomer(folder, monkeypatch):
+    """One who never came back; those who did keep their places. The instructor hears of it."""
+    with RoomServer(Room(folder, CODE, most=2), "127.0.0.1", 0) as running:
+        for own in "aab":
+            assert ask(running, own=own * 16, body=news(own))[0] == 204
+        assert ask(running, own="c" * 16, body=news("c"))[0] == 503
+        assert "turned away" in running.room.warning()
+        monkeypatch.setattr(server, "SILENT_AFTER_S", -1.0)
+        assert ask(running, own="c" * 16, body=news("c"))[0] == 204
+        assert running.room.warning() == ""
+    names = [attendee.name for attendee in board.read_board(folder).attendees]
+    assert names == ["a", "c"]
+
+
+def test_one_address_cannot_fill_the_room_at_once(folder):
+    """A class behind one address gets in; those who are in, and other addresses, go on."""
+    room = Room(folder, CODE)
+    (folder / f"{OWN}.json").touch()
+    refusals = [room.refusal(f"{n:016x}", f"Bearer {CODE}", "one address") for n in range(300)]
+    assert refusals[:60] == [0] * 60 and refusals[100:] == [429] * 200
+    assert room.refusal(OWN, f"Bearer {CODE}", "one address") == 0
+    assert room.refusal("f" * 16, f"Bearer {CODE}", "another address") == 0
+
+
+def connections(port: int, count: int, source: str = "127.0.0.1") -> list[socket.socket]:
+    """So many connections over which nothing is asked."""
+    where = ("127.0.0.1", port)
+    return [socket.create_connection(where, 30, (source, 0)) for _ in range(count)]
+
+
+def is_closed(connection: socket.socket, wait: float = 0.05) -> bool:
+    """Whether the server has closed it, or does so in `wait` seconds."""
+    connection.settimeout(wait)
+    try:
+        return connection.recv(1) == b""
+    except TimeoutError:
+        return False
+    except OSError:
+        return True
+
+
+def test_idle_connections_of_strangers_are_bounded(folder, monkeypatch):
+    """In all and by address: the oldest one gives place to the next."""
+    monkeypatch.setattr(server, "MAX_CONNECTIONS", 6)
+    monkeypatch.setattr(server, "MAX_CONNECTIONS_OF_ADDRESS", 4)
+    with RoomServer(Room(folder, CODE), "127.0.0.1", 0) as running:
+        first = connections(running.port, 5)
+        assert is_closed(first[0], 30) and not any(map(is_closed, first[1:]))
+        second = connections(running.port, 3, "127.0.0.2")
+        assert is_closed(first[1], 30) and not any(map(is_closed, [*first[2:], *second]))
+        assert ask(running, body=news())[0] == 204
+        for one in [*first, *second]:
+            one.close()
+
+
+def test_the_board_outlives_more_idle_connections_than_it_has_descriptors(folder):
+    """A shell on macOS has 256."""
+    import resource
+
+    page = folder / "page.html"
+    serve = ["room", "--serve", "--address", "127.0.0.1", "--port", "0", "--every", "0.5"]
+    line = [sys.executable, "-c", "from ddp_workbook.cli import app; app()", *serve]
+    with subprocess.Popen(
+        [*line, "--folder", str(folder), "--page", str(page)],
+        stdout=subprocess.PIPE,
+        text=True,
+        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256)),
+    ) as running:
+        port = int(re.search(r"http://127\.0\.0\.1:(\d+)", running.stdout.readline())[1])
+        idle = [one for n in range(2, 6) for one in connections(port, 80, f"127.0.0.{n}")]
+        try:
+            message = join(f"http://127.0.0.1:{port}", server.code_of(folder), "ant")
+            assert "You are in the room" in message
+            deadline = time.monotonic() + 30
+            while "The room: 1 person" not in page.read_text() and time.monotonic() < deadline:
+                time.sleep(0.05)
+            assert "The room: 1 person" in page.read_text() and running.poll() is None
+            assert page.stat().st_mode & 0o777 == 0o600, "it has the room's code"
+        finally:
+            running.terminate()
+            for one in idle:
+                one.close()
+
+
 def test_older_news_that_arrive_last_replace_nothing(room_server, folder):
     """Two pages of one attendee send at once."""
     assert ask(room_server, body=news(where_is=3, my_indices=1))[0] == 204

@@ -43,9 +43,12 @@ with told("overwrite"):
     open({precious!r}, "w").close()
 with told("write"):
     open({ours!r}, "r+b").close()
+with told("read"):
+    open({secret!r}).close()
 with told("connect"):
     socket.create_connection(("127.0.0.1", {port}), timeout=5).close()
 print("home", os.listdir(os.path.realpath(pwd.getpwuid(os.getuid()).pw_dir)))
+print("more of the system", sorted({{*os.listdir("/etc"), *os.listdir("/")}} - {system!r}))
 print("device", os.path.exists("/dev/sda") or os.path.exists("/dev/vda"))
 """
 
@@ -83,24 +86,38 @@ def is_a_strangers(process: psutil.Process) -> bool:
     return False
 
 
+def system_names() -> set[str]:
+    """What may be in / and in /etc in the sandbox."""
+    folders = [*map(Path, sandbox.SYSTEM_FOLDERS), *sandbox.needed_folders()]
+    folders += [*sandbox.scratch_folders(), Path("/etc"), Path("/dev"), Path("/proc")]
+    return {name for folder in folders for name in (folder.parts[1], folder.name)}
+
+
 def rows(verdict) -> str:
     return f"{verdict.title}\n" + "\n".join(text for _, text in verdict.rows)
 
 
 def test_what_a_stranger_can_do(judge, kind, tmp_path):
-    """In the sandbox: change nothing of ours, connect to nobody, see no GPU and no home folder."""
+    """In the sandbox: change nothing of ours, connect to nobody, see no GPU and no home folder.
+
+    Nor can it read what is neither the system's nor the workbook's: data disks, others' attempts.
+    """
     precious = tmp_path / "precious"
     precious.write_text("mine")
+    secret = CHECKOUT / "README.md"  # as a file of ours that no judge needs
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
-        names = {"precious": str(precious), "ours": str(CHECKOUT / "README.md"), "port": port}
-        output = judge(MEAN, WRONG.replace(MARK, TRIES.format(**names))).printed
+        ours = CHECKOUT / "src" / "ddp_workbook" / "cli.py"
+        names = {"precious": str(precious), "ours": str(ours), "secret": str(secret)}
+        tries = TRIES.format(**names, port=port, system=system_names())
+        output = judge(MEAN, WRONG.replace(MARK, tries)).printed
     if kind == "none":
         assert "write done" in output and "connect done" in output and precious.read_text() == ""
         return
     assert precious.read_text() == "mine"
-    for line in ("delete FileNotFoundError", "write OSError", "connect ConnectionRefusedError"):
+    for line in ("delete FileNotFoundError", "write OSError", "read FileNotFoundError"):
         assert line in output, output
+    assert "connect ConnectionRefusedError" in output and "more of the system []" in output
     home = Path.home().resolve()
     folders = [folder for folder in sandbox.needed_folders() if home in folder.parents]
     entries = sorted(
@@ -141,6 +158,11 @@ def test_an_attempt_that_takes_too_much_is_stopped(judge, monkeypatch):
         verdict = judge(MEAN, RIGHT.replace(MARK, f"import os, time\n{forks}\ntime.sleep(60)"))
     assert verdict.kind == NOT_YET and "started more than 40 processes" in rows(verdict)
     assert judge(MEAN, RIGHT).kind == SOLVED
+    with monkeypatch.context() as little:  # forks have nearly all of their memory in common
+        hold = "import os, time, torch\nheld = torch.ones(2**25)\nfor _ in range(12):\n"
+        forks = f"{hold}    os.fork() or (time.sleep(60), os._exit(0))\n"
+        little.setattr(judge.process, "memory", 2 * 2**30)
+        assert judge(MEAN, RIGHT.replace(MARK, forks)).kind == SOLVED
     judge.process.memory = 2**20
     assert "used more than 0.0 GiB of memory" in rows(judge(MEAN, RIGHT))
     assert judge(MEAN, RIGHT).kind == SOLVED
@@ -162,9 +184,23 @@ def test_the_judge_can_be_killed_and_not_be_read(judge):
 # What is said
 
 
+def test_without_a_sandbox_nothing_runs_unless_it_is_asked_for(tmp_path, monkeypatch):
+    """Others' attempts; one's own are run as on their pages."""
+    monkeypatch.setattr(sandbox, "sandbox", lambda: NONE)
+    trace = tmp_path / "trace"
+    code = f"open({str(trace)!r}, 'w').close()\n{MEAN.solution}"
+    (tmp_path / "work" / "exercises").mkdir(parents=True)
+    (tmp_path / "work" / "exercises" / "mean_over_ranks.py").write_text(code)
+    status, output = run("grade", "--work", tmp_path / "work")
+    assert status == 2 and "Nothing was run" in output and "--without-sandbox" in output
+    assert not trace.exists()
+    monkeypatch.chdir(tmp_path)
+    assert run("grade")[0] == 0 and trace.exists()
+
+
 def test_the_output_says_how_the_code_ran(tmp_path, kind):
     (tmp_path / "mean_over_ranks.py").write_text(MEAN.solution)
-    code, output = run("grade", "--work", tmp_path)
+    code, output = run("grade", "--work", tmp_path, "--without-sandbox")
     none = f"without a sandbox, because {NONE.why}"
     words = {"bubblewrap": "in a sandbox (bubblewrap)", "none": none}[kind]
     assert code == 0 and f"Their code ran {words}" in output

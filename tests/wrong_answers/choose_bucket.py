@@ -21,3 +21,7 @@ edit('"limit": best', '"limit": best + 1')
 # %% sorts the caller's list
 # told: Which line changes one of them
 edit("    arrivals = {}\n", "    arrivals = {}\n    limits.sort()\n")
+
+# %% returns the limit's place in the list
+# told: This is none of the limits
+edit('"limit": best', '"limit": limits.index(best)')

@@ -84,3 +84,10 @@ edit("min(dist.get_rank() * rows, len(full))", "0")
 # %% takes the tensor without memory for the result
 # told: Which tensor gets the rows
 edit("torch.empty(end - first, *full.shape[1:], dtype=full.dtype)", "full[first:end]")
+
+# %% returns an empty tensor of no shape where a rank owns no rows
+# told: This rank owns no rows
+edit(
+    "    mine = torch.empty",
+    "    if first == end:\n        return torch.empty(0)\n    mine = torch.empty",
+)

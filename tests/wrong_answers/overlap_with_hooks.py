@@ -35,3 +35,10 @@ edit(
         while later:
             started.append(dist.all_reduce(later.pop().grad, async_op=True))""",
 )
+
+# %% a hook that comes before the gradient is accumulated
+# told: runs before the gradient is in
+edit(
+    "parameter.register_post_accumulate_grad_hook(send)",
+    "parameter.register_hook(lambda _, parameter=parameter: send(parameter))",
+)

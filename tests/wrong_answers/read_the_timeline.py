@@ -28,3 +28,22 @@ edit("late = max(ranks, key=lambda rank: len(waits[rank]))", "late = ranks[0]")
 # %% sorts the caller's list
 # told: Which line changes the list
 edit("    ranks = sorted(", "    events.sort()\n    ranks = sorted(")
+
+# %% blames the rank that is idle least
+# told: who enters it last
+edit(
+    "max(ranks, key=lambda rank: len(waits[rank]))",
+    'min(ranks, key=lambda rank: len(during(rank, "call") - busy[rank]))',
+)
+
+# %% counts a millisecond once for all that wait in it
+# told: who enters it last
+edit("len(waits[rank]))", "len({ms for _, ms in waits[rank]}))")
+
+# %% compares with the largest of the others instead of their mean
+# told: How long does the late rank compute and load
+edit("sum(others) / len(others)", "max(others)")
+
+# %% adds a wait for two late ranks twice
+# told: Which of the two limits decides here
+edit("len(set().union(*waits.values()))", "sum(map(len, waits.values()))")

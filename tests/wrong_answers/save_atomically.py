@@ -45,7 +45,7 @@ edit("file.fileno()", "os.open(path.parent, os.O_RDONLY)")
 
 # %% ignores what fsync says
 # told: it returned; path holds the new state
-# told: The error of a failed save is lost
+# told: Who learns that nothing was saved
 edit(
     "            os.fsync",
     "            with __import__('contextlib').suppress(OSError):\n                os.fsync",
@@ -67,5 +67,5 @@ edit(
 
 # %% if nothing else works, at least in place
 # told: a file of 0 bytes that cannot be loaded (EOFError), after
-# told: the old file is lost at the first of them
+# told: Which line touches it before the new file is whole
 edit("        raise", "        torch.save(state, path)\n        raise")

@@ -1,6 +1,6 @@
 # %% the handler raises
 # told: rank 3 left after step 2
-# told: What do they know by then
+# told: By what does each decide whether to leave
 # right at: 1
 class Stop(Exception):
     pass

@@ -13,3 +13,16 @@ edit("    return None", '    return [], "", 0')
 # %% the kind of a call is ignored, and so are the groups
 # told: one has made another call in the place of the right one
 edit("if one != name]", "if one is None]") + edit("in groups.items()", "in [*groups.items()][:1]")
+
+# %% leaves out a group of which any rank waits elsewhere
+# told: None came back, and ranks wait
+edit("!= group for rank in missing)", "!= group for rank in ranks)")
+
+# %% searches the smaller groups first, and excuses nobody
+# told: Which is the first that some rank has not made
+edit(
+    "in groups.items()",
+    "in sorted(groups.items(), key=lambda pair: len(pair[1]))",
+    "if any(waits_in.get(rank, group) != group for rank in missing):",
+    "if False:",
+)

@@ -1,10 +1,9 @@
-"""`make book`: every notebook executed, as HTML to read without a network, in build/book."""
+"""`make book`: every notebook executed, as a site to read without a network, in build/book."""
 
 import nbformat
 
 from ddp_workbook.page.pages import all_pages
 from ddp_workbook.workshop.execution import begin_with, copy_layout, errors, execute
-from tools.book.contents import index
 from tools.book.page import page, title
 from tools.set_up import ROOT
 
@@ -16,7 +15,6 @@ __all__ = [
     "copy_layout",
     "errors",
     "execute",
-    "index",
     "nbformat",
     "page",
     "title",

@@ -71,11 +71,15 @@ def cut(text: str) -> tuple[str, str]:
 def fold_answers(page: str, answers: list[list[str]]) -> str:
     """The page with each of these runs of cells inside something to click on."""
     for ids in answers:
-        if not ids:
-            continue
-        first, last = place_of(page, ids[0]), end_of(page, ids[-1])
-        page = f"{page[:first]}{FOLD}{page[first:last]}</details>\n{page[last:]}"
+        if ids:
+            page = fold_cells(page, ids, FOLD)
     return page
+
+
+def fold_cells(page: str, ids: list[str], fold: str) -> str:
+    """The page with these cells, which follow each other, folded; `fold` begins the fold."""
+    first, last = place_of(page, ids[0]), end_of(page, ids[-1])
+    return f"{page[:first]}{fold}{page[first:last]}</details>\n{page[last:]}"
 
 
 def place_of(page: str, cell: str) -> int:
@@ -87,7 +91,7 @@ def end_of(page: str, cell: str) -> int:
     """Where it ends: at the next cell, at a fold, or at the end of all cells."""
     start = place_of(page, cell) + 1
     return (
-        re.compile(r'<div class="jp-Cell |<details class="answer">|</main>')
+        re.compile(r'<div class="jp-Cell |<details class="(?:answer|imports)">|</main>')
         .search(page, start)
         .start()
     )

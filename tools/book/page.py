@@ -1,29 +1,43 @@
-"""One executed notebook as an HTML page."""
+"""One executed notebook as a part of an HTML page: its cells, with pictures and links."""
 
 import base64
+import html
 import os
+import posixpath
 import re
 from collections.abc import Collection
 from pathlib import Path
+from urllib.parse import unquote
 
 import nbformat
 from nbconvert import HTMLExporter
 
 from ddp_workbook.page import pages
 from manyranks.figures.slider import WIDGET
+from tools.book.answers import fold_cells
+from tools.book.site import DOCUMENTS, Site, source_of
 
-AWAY = r"(?:\.\./|further/)?"  # from a page's folder to another page's
-PAGE_LINK = re.compile(rf"\[([^\]]*)\]\({AWAY}(\w+)\.ipynb(#[^)]*)?\)")
-OUTPUT_LINK = re.compile(rf'(?s)<a href="{AWAY}(\w+)\.ipynb((?:#[^"]*)?"[^>]*>)(.*?)</a>')
-# a file that is not in the book
-ELSEWHERE = re.compile(r"\[([^\]]+)\]\((?:\.\./)+((?!figs/)[^)]+)\)")
-NOTE_ID = "note-of-the-book"
-NOTE = (
-    "This page was made by `make book`, to read. What it says about running cells, buttons and "
-    "sliders is for JupyterLab (`make lab`); here, you choose one of some recorded pictures."
+LINK = re.compile(r"(?<!!)\[([^\]]+)\]\(([^)\s#]+)(#[^)\s]*)?\)")
+OUTPUT_LINK = re.compile(
+    r'(?s)<a href="(?:\.\./|further/)?(\w+)\.ipynb((?:#[^"]*)?"[^>]*>)(.*?)</a>'
 )
-PICTURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./)+(figs/[^)]+\.svg)\)")
+NOTE_ID = "note-of-the-book"
+NO_KERNEL = (
+    "Without it, this page shows what was recorded: buttons choose one of some pictures, and cells "
+    "cannot be run."
+)
+PICTURE = re.compile(r"!\[([^\]]*)\]\((?:\.\./)*(figs/[^)]+\.svg)\)")
 PROGRESS = re.compile(r"progress\([^)]*\)\s*")  # what is solved says nothing about a book's reader
+IMPORTS = re.compile(r"(?m)^%load_ext ddp_workbook")
+IMPORTS_FOLD = '<details class="imports"><summary>Imports of this page</summary>\n'
+# a file that a cell shows or a text names: in a heading of code, in a diff, or as code in a text
+SHOWN_FILE = re.compile(
+    r"(<div>|<code>|<th\b[^>]*>|<caption>)((?:src|job_scripts|data|benchmarks)/[\w/.-]+\.\w+)"
+    r"((?:, from line (\d+))?)(?=<)"
+)
+HEADING = re.compile(
+    r'(?s)<h([1-3]) id="([^"]+)">(.*?)<a class="anchor-link" href="#[^"]+">¶</a></h\1>'
+)
 
 
 def title(notebook: nbformat.NotebookNode) -> str:
@@ -31,30 +45,74 @@ def title(notebook: nbformat.NotebookNode) -> str:
     return notebook.cells[0].source.splitlines()[0].lstrip("# ")
 
 
-def page(
-    notebook: nbformat.NotebookNode, folder: Path, stems: Collection[str] | None = None
-) -> str:
-    """The notebook, from `folder`, as one HTML page that needs no other file and no network.
+def question(notebook: nbformat.NotebookNode) -> str:
+    """The question that the page answers, or its first paragraph."""
+    text = notebook.cells[0].source
+    match = re.search(r"\*\*Question:\*\* (.*)", text)
+    paragraphs = text.partition("\n")[2].strip().split("\n\n")
+    sentence = match[1] if match else paragraphs[0].replace("\n", " ")
+    return sentence[:1].upper() + sentence[1:]
 
-    Pictures are embedded, and formulas are plain text in the notebooks. The book has these pages,
-    by default all; a link to another page becomes its text.
+
+def of_document(text: str) -> nbformat.NotebookNode:
+    """A Markdown file as a notebook of a single cell."""
+    cell = nbformat.v4.new_markdown_cell(text, id="text")
+    return nbformat.v4.new_notebook(cells=[cell])
+
+
+def page(
+    stem: str,
+    notebook: nbformat.NotebookNode,
+    folder: Path,
+    stems: Collection[str] | None = None,
+    site: Site | None = None,
+) -> str:
+    """The cells of this page as HTML; the pictures beside `folder`, the notebooks', are embedded.
+
+    The book has the pages `stems`, by default all; a link to another page becomes its text. Nothing
+    is loaded from a network: formulas are plain text in the notebooks, and widgets are left out.
     """
+    site = site or Site()
     here = {path.stem for path in pages.all_pages()} if stems is None else {*stems}
     notebook.cells = [cell for cell in notebook.cells if not PROGRESS.fullmatch(cell.source)]
+    imports = [cell.id for cell in notebook.cells if IMPORTS.search(cell.source)][:1]
     for cell in notebook.cells:
-        if cell.cell_type == "markdown":  # links to other notebooks become links to pages
-            cell.source = PAGE_LINK.sub(lambda match: of_page(match, here), cell.source)
+        if cell.cell_type == "markdown":
             embed_pictures(cell, folder.parent)
-            cell.source = ELSEWHERE.sub(r"\1 (`\2`)", cell.source)
+            cell.source = LINK.sub(lambda match: link(match, stem, here, site), cell.source)
         elif PROGRESS.fullmatch(cell.source.rpartition("\n")[2]):
             cell.outputs = []
+        elif pages.PREDICT_CALL.match(cell.source):  # what it shows has the same words
+            cell.metadata["transient"] = {"remove_source": True}
         for output in cell.get("outputs", []):
             mend_output(output, here)
     notebook.metadata.pop("widgets", None)  # for them a page would ask a server for a program
-    notebook.cells.insert(1, nbformat.v4.new_markdown_cell(f"> {NOTE}", id=NOTE_ID))
-    exporter = HTMLExporter(mathjax_url="", require_js_url="", jquery_url="", mermaid_js_url="")
-    about = {"name": title(notebook)}
-    return exporter.from_notebook_node(notebook, {"metadata": about})[0]
+    if stem not in DOCUMENTS:
+        notebook.cells.insert(1, note(stem, notebook, site))
+    exporter = HTMLExporter(template_name="lab", template_file="base.html.j2")
+    cells = exporter.from_notebook_node(notebook)[0]
+    text = f'<main id="page">\n{cells}\n</main>'
+    text = fold_cells(text, imports, IMPORTS_FOLD) if imports else text
+    text = HEADING.sub(lambda match: heading(match, stem), text)
+    return SHOWN_FILE.sub(lambda match: shown_file(match, site), text)
+
+
+def note(stem: str, notebook: nbformat.NotebookNode, site: Site) -> nbformat.NotebookNode:
+    """What to type to run the page, where it comes from, and what edition it is if that is old."""
+    file, record = source_of(stem), notebook.metadata.get("book", {})
+    source = site.source(file)
+    name = f"`{file}`"
+    words = (
+        f"> **Run this page:** `make lab`, then open {f'[{name}]({source})' if source else name}. "
+        f"{NO_KERNEL}"
+    )
+    if record.get("old"):
+        words = (
+            f"> **This page is of an earlier edition**, {record.get('edition', 'unknown')} of "
+            f"{record.get('date', 'an unknown day')}: the present one did not run without errors."
+            f"\n\n{words}"
+        )
+    return nbformat.v4.new_markdown_cell(words, id=NOTE_ID)
 
 
 def embed_pictures(cell: nbformat.NotebookNode, checkout: Path) -> None:
@@ -70,9 +128,21 @@ def embed_pictures(cell: nbformat.NotebookNode, checkout: Path) -> None:
     )
 
 
-def of_page(link: re.Match, here: Collection[str]) -> str:
-    """A text's link to a page of the book; its words alone if the book has no such page."""
-    return f"[{link[1]}]({link[2]}.html{link[3] or ''})" if link[2] in here else link[1]
+def link(match: re.Match, stem: str, here: Collection[str], site: Site) -> str:
+    """A text's link as one of the book: to a page, to a source, or its words and the path."""
+    words, target, place = match[1], match[2], match[3] or ""
+    if re.match(r"[a-z]+:", target):
+        return match[0]
+    file = posixpath.normpath(posixpath.join(posixpath.dirname(source_of(stem)), target))
+    if file.endswith(".ipynb"):
+        name = Path(file).stem
+        return f"[{words}]({name}.html{place})" if name in here else words
+    for name, document in DOCUMENTS.items():
+        if file == document and name in here:
+            return f"[{words}]({name}.html{place})"
+    if source := site.source(file):
+        return f"[{words}]({source})"
+    return f"{words} (`{file}`)"
 
 
 def mend_output(output: nbformat.NotebookNode, here: Collection[str]) -> None:
@@ -80,12 +150,38 @@ def mend_output(output: nbformat.NotebookNode, here: Collection[str]) -> None:
     data = output.get("data", {})
     data.pop(WIDGET, None)  # its pictures stand beside it as HTML
 
-    def link(match: re.Match) -> str:
+    def link_of_output(match: re.Match) -> str:
         known = match[1] in here
         return f'<a href="{match[1]}.html{match[2]}{match[3]}</a>' if known else match[3]
 
     if "text/html" in data:
-        data["text/html"] = OUTPUT_LINK.sub(link, data["text/html"])
+        data["text/html"] = OUTPUT_LINK.sub(link_of_output, data["text/html"])
+
+
+def heading(match: re.Match, stem: str) -> str:
+    """A heading whose anchor has a name; a document's is the one that GitHub gives it."""
+    level, place, words = match[1], match[2], match[3]
+    if stem in DOCUMENTS:
+        place = re.sub(r"[^\w-]", "", unquote(html.unescape(place)).lower())
+    plain = re.sub(r"<[^>]+>", "", words)
+    anchor = f'<a class="anchor-link" href="#{place}" aria-label="Link to {plain}">#</a>'
+    return f'<h{level} id="{place}">{words}{anchor if level != "1" else ""}</h{level}>'
+
+
+def shown_file(match: re.Match, site: Site) -> str:
+    """The name of a shown file as a link to it, at its line if the repository's is known."""
+    before, file, rest, line = match.groups()
+    source = site.source(file)
+    if not source:
+        return match[0]
+    place = f"#L{line}" if line and source.startswith("http") else ""
+    return f'{before}<a href="{source}{place}">{file}</a>{rest}'
+
+
+def headings(text: str) -> list[tuple[int, str, str]]:
+    """(level, id, words as HTML) of the headings of a page below its title."""
+    found = re.findall(r'(?s)<h([23]) id="([^"]+)">(.*?)<a class="anchor-link"', text)
+    return [(int(level), place, words) for level, place, words in found]
 
 
 def mend_paths(notebook: nbformat.NotebookNode, folder: Path) -> None:

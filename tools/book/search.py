@@ -1,4 +1,7 @@
-"""Search in the book without a server: one file with all texts, and a few lines that look there."""
+"""Search in the book without a server: one file with all texts, and a few lines that look there.
+
+The file is as large as the whole text, so a page loads it when its reader goes to the search field.
+"""
 
 import json
 import re
@@ -9,11 +12,11 @@ from tools.book.page import NOTE_ID, PROGRESS, title
 
 SCRIPT = "search.js"
 MAX_RESULTS = 20  # results to show
+# Without JavaScript there is no search, so the form is hidden until book.js has run.
 FORM = (
-    '<form role="search"><input type="search" id="book-search" name="search" '
+    '<form role="search" hidden><input type="search" id="book-search" name="search" '
     'placeholder="Search" aria-label="Search in all pages" autocomplete="off">'
     '<ul id="book-results"></ul><p id="book-count" role="status"></p></form>\n'
-    f'<script src="{SCRIPT}" defer></script>\n'
 )
 # Every word must be there. Each section is listed once, those with all words in a heading first.
 # all_reduce also finds all-reduce. The words travel in the address, so that they are still there on
@@ -42,9 +45,10 @@ function find() {
   count.textContent = !words.length ? '' : !found.length ? 'Nothing found.'
     : found.length > MOST ? MOST + ' of ' + found.length + ' places' : '';
 }
-field.value = new URLSearchParams(location.search).get('search') ?? '';
+field.value ||= new URLSearchParams(location.search).get('search') ?? '';
 field.addEventListener('input', find);
 field.addEventListener('focus', find);
+if (document.activeElement === field) find();
 field.form.addEventListener('submit', event => {
   event.preventDefault();
   results.querySelector('a')?.click();

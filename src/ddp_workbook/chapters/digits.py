@@ -228,6 +228,11 @@ def _unusable(table: pd.DataFrame) -> pd.DataFrame:
 
 def _complaint(path: Path) -> str:
     """Why the table at `path` cannot be used, and where; reads it again as text to quote it."""
+    if path == DATA and not path.exists():
+        return (
+            f"{path} does not exist. It is a file of the workbook's checkout, which `git clone` "
+            "makes; the package by itself has no data."
+        )
     if not path.is_file():
         what = "is a folder" if path.is_dir() else "does not exist"
         return f"{path} {what}. Give the path of a CSV table, or no path for the workbook's own."

@@ -1,16 +1,23 @@
 """The reader's attempts: each is saved to a file before it runs, and none is overwritten."""
 
+from __future__ import annotations
+
 import contextlib
+import math
 import re
 import shutil
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from manyranks.diagnostics import user_code
 from manyranks.errors import WorkbookError
 from manyranks.files import temporary_folder, temporary_folders, write_atomically
+
+if TYPE_CHECKING:
+    from ddp_workbook.judging.check import CheckFailed
 
 FOLDER = Path("work") / "exercises"
 YOUR_CELL = "your cell"  # the name of an attempt's file in reports
@@ -39,6 +46,9 @@ class Attempt:
     first_call_right: bool = False  # if a later call failed
     later_call: str = ""  # that call, in words
     messages: set[str] = field(default_factory=set)  # messages to the reader during the check
+    # Called with what is wrong, as soon as that is known and before there are words for it
+    on_problem: Callable[[CheckFailed], None] | None = None
+    words_until: float = math.inf  # time.monotonic() at which the search for words ends
 
 
 def save(name: str, code: str) -> Attempt:

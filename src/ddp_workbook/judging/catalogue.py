@@ -7,6 +7,7 @@ from types import ModuleType
 from ddp_workbook.judging import source
 from ddp_workbook.judging.attempts import FORMER_NAMES
 from ddp_workbook.judging.check import DistributedCheck, exercise_module, load
+from ddp_workbook.page.pages import no_such
 from manyranks.errors import WorkbookError
 
 # page, by what follows its number -> its exercises, in the order of the pages
@@ -38,8 +39,8 @@ CHAPTERS = {
     "further_strategies": ["memory_per_rank"],
     "many_machines": ["torchrun_line", "fix_job_script"],
     "further_what_it_costs": ["predict_scaling"],
-    "checkpoint_and_recover": ["save_atomically", "stop_together"],
-    "further_elastic": ["resume_exactly"],
+    "checkpoint_and_recover": ["save_atomically"],
+    "further_elastic": ["stop_together", "resume_exactly"],
     "further_goodput": ["checkpoint_interval"],
     "further_sharded_checkpoints": ["full_state", "load_resharded"],
     "when_it_hangs": ["who_is_missing", "find_the_straggler"],
@@ -49,6 +50,7 @@ CHAPTERS = {
     "further_fewer_messages": ["choose_bucket", "every_h_steps"],
     "further_profiler": ["read_the_timeline"],
     "model_parallel": ["column_then_row", "fill_the_schedule"],
+    "further_long_sequences": ["ring_attention", "which_dimension"],
 }
 
 
@@ -95,7 +97,7 @@ def names() -> list[str]:
 
 
 def find(name: str) -> Exercise:
-    """The exercise called `name`; raises UnknownExercise with all names."""
+    """The exercise called `name`; raises UnknownExercise with the nearest one, or all."""
     if name not in names():
         raise UnknownExercise(_unknown("exercise", name, names()))
     return Exercise(name)
@@ -111,5 +113,4 @@ def of_chapter(stem: str) -> list[str]:
 def _unknown(what: str, name: str, known: list[str]) -> str:
     now = {former: name for name, former in FORMER_NAMES.items()}
     near = [now[name]] if name in now else difflib.get_close_matches(str(name), known, 1)
-    suggestion = f" Did you mean {near[0]}?" if near else ""
-    return f"There is no {what} called {str(name)!r}.{suggestion}\nThere are: {', '.join(known)}."
+    return no_such(what, str(name), near, known)

@@ -8,6 +8,7 @@ attempt is wrong, the edited solutions run on the same calls and ranks, and the 
 gives everything that was seen has its words in the verdict.
 """
 
+import random
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -96,6 +97,13 @@ def body(lines: str) -> Edit:
     return Edit(((None, lines),))
 
 
+@dataclass(frozen=True)
+class RandomCall:
+    """A case beside a check's own ones: its arguments are drawn at random, from this seed."""
+
+    seed: int
+
+
 def no_solution() -> None:
     """In the place of a solution that is not loaded."""
 
@@ -126,6 +134,8 @@ class DistributedCheck:
     network: str | None = None  # that the ranks communicate on, unless each has a GPU
     may_seed: bool = False  # the function may change the seed of torch
     function: Callable = field(default=no_solution, init=False)  # the solution; see `load`
+    seed: int | None = field(default=None, init=False)  # of a `RandomCall` after the cases
+    random_args: Callable[[random.Random], tuple] | None = None
     group = True
 
     @cached_property
@@ -165,6 +175,8 @@ class DistributedCheck:
 
     def describe_call(self, case: Any, rank: int, part: str = "") -> str:
         """A call in words; `part` is what is wrong of a value with parts."""
+        if isinstance(case, RandomCall):
+            return self.call_in_words(case, rank)
         if callable(self.call_text):
             return resolve(self.call_text, case, part)
         if self.call_text:
@@ -215,7 +227,8 @@ class DistributedCheck:
         """Whether a comparison is with what the solution gives."""
         cases = self.cases_of(max(self.sizes, default=0))
         known = fields_of(cases[0]) if cases else {}
-        return any(c.expected is SOLUTION and c.name not in known for c in self.comparisons)
+        by_solution = any(c.expected is SOLUTION and c.name not in known for c in self.comparisons)
+        return by_solution or self.random_args is not None
 
     def cases_of(self, size: int) -> list:
         """The calls at this world size, in order."""
@@ -242,6 +255,8 @@ class SingleProcessCheck(DistributedCheck):
     """A check in one process, without a group. All cases are called in one launch, in order.
 
     `times(case)` says how often the function is called for a case, as if by so many ranks.
+    `random_args` draws the arguments of a call that the task allows, short ones if it can: beside
+    its cases, a check compares 200 such calls with what the solution gives.
     """
 
     sizes: tuple[int, ...] = ()
@@ -250,14 +265,17 @@ class SingleProcessCheck(DistributedCheck):
 
     def cases_of(self, size: int) -> list:
         """The cases, which are the same at every world size."""
-        return list(self.cases() if callable(self.cases) else self.cases)
+        cases = list(self.cases() if callable(self.cases) else self.cases)
+        return cases if self.seed is None else [*cases, RandomCall(self.seed)]
 
     def ranks_of(self, case: Any, size: int) -> int:
         """How often the function is called for a case, as `times` says."""
-        return self.times(case)
+        return 1 if isinstance(case, RandomCall) else self.times(case)
 
     def arguments(self, case: Any, rank: int) -> tuple:
         """The arguments of the reader's function; by default the case itself."""
+        if isinstance(case, RandomCall) and self.random_args:
+            return self.random_args(random.Random(case.seed))
         if self.make_args is None:
             return case if isinstance(case, tuple) else (case,)
         return tuple(resolve(self.make_args, case, rank))

@@ -57,6 +57,7 @@ class CrashPoints:
             dict[Path, bytes]
         ] = []  # what stood beside it until it was first changed
         self.synced_data: dict[int, bytes | None] = {}
+        self.write_through: set[int] = set()  # inodes opened so that each write waits for the disk
         self.known_inodes = inodes(path.parent)
         self.is_inside, self.fsync_called = True, False  # whether fsync was called
         # What got the name last: its inode, what the disk had of it, what the file had.
@@ -90,7 +91,8 @@ class CrashPoints:
         content, inode = read_if_present(self.path), self.inode_now()
         if inode and inode != self.inode:
             self.is_inside &= inode in self.known_inodes
-            self.latest_rename = inode, self.synced_data.get(inode), content
+            synced = content if inode in self.write_through else self.synced_data.get(inode)
+            self.latest_rename = inode, synced, content
         self.inode = inode
         if not self.contents or self.contents[-1][0] != content:
             while frame and frame.f_code.co_filename != self.cell:
@@ -132,7 +134,20 @@ class CrashPoints:
                 inode: read_if_present(path) for inode, path in inodes(self.path.parent).items()
             }
 
-        instead = {os.fsync: fsync, os.sync: sync, getattr(os, "fdatasync", None): fsync}
+        os_open = os.open
+
+        def open_noting_sync(path: Any, flags: int, *args: Any, **kwargs: Any) -> int:
+            number = os_open(path, flags, *args, **kwargs)
+            if flags & (os.O_DSYNC | os.O_SYNC):
+                self.write_through.add(os.fstat(number).st_ino)
+            return number
+
+        instead = {
+            os.open: open_noting_sync,
+            os.fsync: fsync,
+            os.sync: sync,
+            getattr(os, "fdatasync", None): fsync,
+        }
         originals = [
             (space, name, value)
             for space in (vars(os), names)

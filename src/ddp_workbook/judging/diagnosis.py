@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from ddp_workbook.judging.check import DistributedCheck, resolve
+from ddp_workbook.judging.check import DistributedCheck, RandomCall, resolve
 from ddp_workbook.judging.comparison import SOLUTION, Comparison, Observation, fields_of
 from ddp_workbook.judging.equality import is_number, kind, values_equal
 from ddp_workbook.judging.guard import EVERY_PATH_RETURNS
@@ -58,6 +58,8 @@ def with_values(
 
 def expected_value(comparison: Comparison, obs: Observation) -> Any:
     """The right value of a call on a rank."""
+    if isinstance(obs.case, RandomCall) and obs.solution:
+        return comparison.value_of(obs.solution)
     if comparison.expected is SOLUTION and comparison.name in fields_of(obs.case):
         return fields_of(obs.case)[comparison.name]
     if comparison.expected is SOLUTION and obs.solution:

@@ -1,8 +1,10 @@
 """The engine of the checks: has the calls made, compares, and says what is wrong first."""
 
 import contextlib
+import copy
 import tempfile
 import threading
+import time
 from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
@@ -10,7 +12,7 @@ from functools import partial
 from itertools import pairwise
 
 from ddp_workbook.judging.attempts import Attempt
-from ddp_workbook.judging.check import CheckFailed, DistributedCheck
+from ddp_workbook.judging.check import CheckFailed, DistributedCheck, RandomCall
 from ddp_workbook.judging.comparison import Comparison, Observation
 from ddp_workbook.judging.diagnosis import (
     STILL_RUNNING,
@@ -22,15 +24,21 @@ from ddp_workbook.judging.diagnosis import (
 )
 from ddp_workbook.judging.guard import EVERY_PATH_RETURNS
 from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
+from ddp_workbook.judging.random_calls import first_wrong_seed
 from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.wording import failure_report, wrong_part
 from manyranks.errors import RankFailed
 
+MAX_SEARCH_S = 30.0  # seconds in which words are looked for; few verdicts need more than 8
+SEARCHING = "… (comparing with known mistakes)"
 MAX_LAUNCHES = 10  # at most, for the edited solutions of one verdict
 ARGUMENTS_UNCHANGED = "the arguments stay unchanged, because the caller still needs them"
 KEEPS_STATE = (
     "Made first, this call is right; after the other calls it is wrong. What does your function "
     "keep from one call to the next?"
+)
+KEEPS_STATE_OR_CHANCE = (
+    "What does your function keep from one call to the next, or what in it depends on chance?"
 )
 NONDETERMINISTIC = (
     "The same call, made again, gave another result. What in your function depends on chance, or "
@@ -63,7 +71,7 @@ def examine_calls(
     largest, *others = sorted(sizes or check.sizes, reverse=True) or [0]
     examine_size(check, attempt, largest)
     interrupt = threading.Event()
-    copies = {size: replace(attempt, interrupt=interrupt) for size in others}
+    copies = {size: replace(attempt, interrupt=interrupt, on_problem=None) for size in others}
     with ThreadPoolExecutor(len(others) or 1) as pool:
         tasks = {size: pool.submit(examine_size, check, copies[size], size) for size in others}
         try:
@@ -74,7 +82,24 @@ def examine_calls(
         if error := task.exception():
             vars(attempt).update(vars(copies[size]), interrupt=attempt.interrupt)
             raise error
+    if check.random_args:
+        examine_random_calls(check, attempt)
     return check.on_pass
+
+
+def examine_random_calls(check: DistributedCheck, attempt: Attempt) -> None:
+    """Raise CheckFailed if a random call goes wrong: as a further case, so that words are found."""
+    if (seed := first_wrong_seed(check, attempt)) is None:
+        return
+    with_random_call = copy.copy(check)
+    with_random_call.seed = seed
+    examine_size(with_random_call, attempt, 0)
+    raise CheckFailed(
+        check.describe_call(RandomCall(seed), 0),
+        "another result, or an error, when this call came after many others",
+        "the same result, whatever was called before",
+        KEEPS_STATE_OR_CHANCE,
+    )
 
 
 def examine_size(check: DistributedCheck, attempt: Attempt, size: int) -> None:
@@ -105,12 +130,15 @@ def first_problem(
     """What the first comparison that fails says; then what a right call may not do."""
     for comparison in check.comparisons:
         if bad := mismatches(comparison, calls):
-            words = where_to_look(check, attempt, size, comparison, bad[0], calls)
             before = calls[: bad[0].call]  # are there such calls, and is each of them right?
             right_so_far = before and not any(
                 mismatches(other, before) for other in check.comparisons
             )
-            return failure_report(check, comparison, bad[0], words, bool(right_so_far))
+            report = partial(failure_report, check, comparison, bad[0], later=bool(right_so_far))
+            if attempt.on_problem:
+                attempt.on_problem(report(SEARCHING))
+            attempt.words_until = time.monotonic() + MAX_SEARCH_S
+            return report(where_to_look(check, attempt, size, comparison, bad[0], calls))
     for call in calls:
         for obs in call:
             if rows := forbidden_effect(check, obs):
@@ -145,7 +173,7 @@ def where_to_look(
         or ("" if kind else reasons.two_edits())
         or pattern_hint(comparison, bad)
         or one_rank_hint(comparison, bad)
-        or reasons.best(Extent.FAILING_CALL)
+        or reasons.best(Extent.UP_TO_FAILURE)
         or kind
         or ("" if check.network else overlapping_collective_hint(bad))  # there calls shall overlap
         or hint(comparison, bad)

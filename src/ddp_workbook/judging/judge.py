@@ -1,7 +1,7 @@
 """From an attempt to a verdict: runs the check, and puts its outcome into words."""
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 from ddp_workbook.judging import advice, attempts
@@ -39,13 +39,20 @@ STATES_OUTSIDE = {  # a worker's state, in words for the reader's function
 }
 
 
-def examine(exercise: Exercise, code: str) -> Verdict:
-    """The verdict on a cell, which is saved and then checked; an untouched stub is neither."""
+def examine(
+    exercise: Exercise, code: str, show: Callable[[Verdict], None] | None = None
+) -> Verdict:
+    """The verdict on a cell, which is saved and then checked; an untouched stub is neither.
+
+    If something is wrong, `show` gets the verdict before there are words for where to look.
+    """
     name = exercise.name
     code = code.removeprefix("\ufeff")  # byte order mark
     if same_code(code, exercise.stub):
         return _not_attempted_verdict(name)
     attempt = attempts.save(name, code)
+    if show:
+        attempt.on_problem = lambda problem: show(_not_yet_verdict(attempt, problem.rows))
     verdict = judge_saved(exercise, attempt, code)
     if verdict.kind == SOLVED:
         attempts.note_solved(attempt, verdict.title)

@@ -5,6 +5,7 @@ import sys
 
 from IPython.core.interactiveshell import ExecutionResult
 from IPython.core.magic import Magics, cell_magic, magics_class
+from IPython.display import clear_output, display
 
 from ddp_workbook.judging import attempts
 from ddp_workbook.judging.catalogue import find, names
@@ -31,7 +32,10 @@ class ExerciseMagics(Magics):
         One that is not a pass offers hints. A room that was joined hears of each attempt.
         """
         name = line.strip()
-        verdict = examine(find(name), cell)
+        on_a_page = hasattr(self.shell, "kernel")  # a terminal cannot take back what it shows
+        verdict = examine(find(name), cell, display if on_a_page else None)
+        if on_a_page:
+            clear_output(wait=True)  # of the verdict that had no words yet
         if warning := attempts.warning(name):
             print(warning, file=sys.stderr)  # red on a page
         if verdict.kind == NOT_YET:

@@ -1,4 +1,4 @@
-"""How many bytes of new tensors a function has at a time."""
+"""How large the tensors are that a function makes: all at a time, or the largest one."""
 
 import time
 from typing import Any
@@ -44,6 +44,21 @@ class PeakMemoryMode(TorchDispatchMode):
         }
         self.storages = {key: ref for key, ref in self.storages.items() if alive[key] is not None}
         return sum(storage.nbytes() for storage in alive.values() if storage is not None)
+
+
+class LargestTensorMode(TorchDispatchMode):
+    """Record in `elements` how many numbers the largest tensor has."""
+
+    elements = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        """Run the operator; an expanded tensor counts as what it has in memory."""
+        result = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(result):
+            if isinstance(leaf, Tensor):
+                in_memory = leaf.untyped_storage().nbytes() // leaf.itemsize
+                self.elements = max(self.elements, min(leaf.numel(), in_memory))
+        return result
 
 
 def storages_of(values: Any) -> dict[int, UntypedStorage]:

@@ -3,6 +3,7 @@
 import io
 import os
 import re
+import time
 from collections.abc import Callable, Sequence
 from itertools import chain
 from typing import TextIO
@@ -26,10 +27,10 @@ fork_server.preload(InRank.__module__)
 SLOW_MESSAGE = "This machine is busy; the check goes on."
 WARM_SERVERS: set[int | None] = set()  # fork servers that have started a rank
 Calls = list[list[Observation]]  # by call and rank
-VARIANT_CALLS: dict[
-    tuple[str, int, int | None, str], Calls | None
-] = {}  # by name, size, call, text
-SOLUTION_CALLS: dict[tuple[str, int], Calls] = {}  # name, size -> what the solution gave
+# What is known already: name, size and seed of the random call are a series of calls
+Series = tuple[str, int, int | None]
+VARIANT_CALLS: dict[tuple[Series, int | None, str], Calls | None] = {}  # by call and text, too
+SOLUTION_CALLS: dict[Series, Calls] = {}
 
 
 def run_calls(
@@ -47,9 +48,8 @@ def run_calls(
         run_ranks(Call(os.getpid), 1, quiet=True)
         WARM_SERVERS.add(fork_server.server_pid())
     output = io.StringIO()  # for the verdict, instead of showing it above
-    worker = InRank(
-        check.name, size, solution_to_run(check, size), (), attempt.path, only, progress
-    )
+    solution = solution_to_run(check, size)
+    worker = InRank(check.name, size, solution, (), attempt.path, only, progress, check.seed)
     try:
         calls = launch_cells(check, attempt, worker, output, lambda: _print_slow_once(attempt))[-1]
     finally:
@@ -77,11 +77,14 @@ def run_variants(
     if len(VARIANT_CALLS) > MAX_VARIANTS:
         VARIANT_CALLS.clear()
     one_call = None if only is None else (only, None)
-    keys = {text: (check.name, size, only, text) for text in texts}
+    keys = {text: (series(check, size), only, text) for text in texts}
     batches = [[text for text in keys if keys[text] not in VARIANT_CALLS]]
     for _ in range(launches):
+        if time.monotonic() > attempt.words_until:
+            break
         if batch := batches.pop(0) if batches else []:
-            worker = InRank(check.name, size, solution_to_run(check, size), batch, only=one_call)
+            solution = solution_to_run(check, size)
+            worker = InRank(check.name, size, solution, batch, only=one_call, seed=check.seed)
             try:
                 results = launch_cells(check, attempt, worker)
             except RankFailed:
@@ -94,9 +97,14 @@ def run_variants(
     return [VARIANT_CALLS.get(keys[text]) for text in texts]
 
 
+def series(check: DistributedCheck, size: int) -> Series:
+    """The calls of a check at this world size, as a key."""
+    return check.name, size, check.seed
+
+
 def solution_to_run(check: DistributedCheck, size: int) -> str:
     """The solution's cell, if it must be run to compare with it; else ""."""
-    known = not check.needs_solution or (check.name, size) in SOLUTION_CALLS
+    known = not check.needs_solution or series(check, size) in SOLUTION_CALLS
     return "" if known else check.solution
 
 
@@ -108,24 +116,37 @@ def launch_cells(
     on_slow: Callable[[], None] | None = None,
 ) -> list[Calls | None]:
     """What the worker's cells gave, and last the attempt; keeps what the solution gave."""
-    size, processor = worker.size, CPU_S + CPU_S_PER_VARIANT * len(worker.variants)
-    answers = run_ranks(
+    size, more = worker.size, CPU_S_PER_VARIANT * len(worker.variants)
+    answers = launch_worker(check, attempt, worker, max(1, size), output, on_slow, more)
+    by_cell = list(zip(*answers, strict=True))
+    if worker.solution:
+        SOLUTION_CALLS[series(check, size)] = observations(check, size, by_cell.pop(0))
+    return [
+        None if None in answers_of_cell else observations(check, size, answers_of_cell, worker.only)
+        for answers_of_cell in by_cell
+    ]
+
+
+def launch_worker(
+    check: DistributedCheck,
+    attempt: Attempt,
+    worker: Callable,
+    ranks: int,
+    output: TextIO | None = None,
+    on_slow: Callable[[], None] | None = None,
+    more_cpu_s: float = 0.0,
+) -> list:
+    """What the worker returns on each rank, under the check's limits and on its network."""
+    return run_ranks(
         Call(worker),
-        max(1, size),
+        ranks,
         quiet=True,
-        hang_limits=HangLimits(idle=IDLE_S, processor=processor, on_slow=on_slow),
+        hang_limits=HangLimits(idle=IDLE_S, processor=CPU_S + more_cpu_s, on_slow=on_slow),
         output=output or io.StringIO(),
         cancelled=attempt.interrupt,
         network=check.network,
         environment=NO_GPU,  # arguments are on the CPU; the verdict is the same on every machine
     )
-    by_cell = list(zip(*answers, strict=True))
-    if worker.solution:
-        SOLUTION_CALLS[check.name, size] = observations(check, size, by_cell.pop(0))
-    return [
-        None if None in answers_of_cell else observations(check, size, answers_of_cell, worker.only)
-        for answers_of_cell in by_cell
-    ]
 
 
 def observations(
@@ -133,7 +154,7 @@ def observations(
 ) -> Calls:
     """What the ranks have returned, by call and rank, beside what the solution gave."""
     number, rank = only or (0, 0)
-    cases, known = check.cases_of(size), SOLUTION_CALLS.get((check.name, size), [])
+    cases, known = check.cases_of(size), SOLUTION_CALLS.get(series(check, size), [])
     calls = [
         [
             Observation(n, r, cases[n], **record)

@@ -152,13 +152,24 @@ def most_in_flight(cells: Sequence[Cell]) -> int:
 # What a reader has typed
 
 
-def read(lines: Sequence[str], micro_batches: int, stages_of_a_rank: int = 1) -> Schedule:
-    """The schedule in these lines, one a rank; rank r has the stages r, r + ranks, and so on.
+def stage_ranks_in_turn(ranks: int, stages_of_a_rank: int = 1) -> list[int]:
+    """The rank of each stage, if rank r has the stages r, r + ranks, and so on."""
+    return [stage % ranks for stage in range(ranks * stages_of_a_rank)]
+
+
+def stage_ranks_in_v(ranks: int) -> list[int]:
+    """The rank of each stage, if rank r has stage r, and the one that is as far from the last."""
+    return [*range(ranks), *reversed(range(ranks))]
+
+
+def read(
+    lines: Sequence[str], micro_batches: int, stage_ranks: Sequence[int] | None = None
+) -> Schedule:
+    """The schedule in these lines, one a rank; without the rank of each stage, each has one.
 
     Raises ScheduleRefused, with the first few mistakes of one kind, for what cannot run.
     """
-    ranks = len(lines)
-    stage_ranks = [stage % ranks for stage in range(ranks * stages_of_a_rank)]
+    stage_ranks = stage_ranks or stage_ranks_in_turn(len(lines))
     cells: list[list[Cell]] = []
     for checks in (unreadable, on_wrong_rank):
         refuse(checks(lines, stage_ranks), checks.__name__)

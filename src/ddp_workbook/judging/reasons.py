@@ -15,10 +15,9 @@ class Extent(IntEnum):
     """How much of an attempt is explained, because an edited solution gives the same."""
 
     NOTHING = 0
-    FAILING_CALL = 1  # all values of the first wrong call
-    UP_TO_FAILURE = 2  # in all calls, the values up to the comparison that fails
-    ALL_VALUES = 3
-    ALL_EFFECTS = 4  # also the same operations in order, and the same changed arguments
+    UP_TO_FAILURE = 1  # in all calls, the values up to the comparison that fails
+    ALL_VALUES = 2
+    ALL_EFFECTS = 3  # also the same operations in order, and the same changed arguments
 
 
 @dataclass
@@ -36,8 +35,7 @@ class Candidate:
             return Extent.ALL_EFFECTS if self.everywhere.same_effects else Extent.ALL_VALUES
         if self.everywhere and all(self.everywhere.same_values[:compared]):
             return Extent.UP_TO_FAILURE
-        whole_call = all(self.first.same_values) and self.first.same_senders
-        return Extent.FAILING_CALL if whole_call else Extent.NOTHING
+        return Extent.NOTHING
 
 
 @dataclass

@@ -4,6 +4,7 @@ import difflib
 import json
 import os
 import re
+import textwrap
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -16,7 +17,8 @@ FOLDER = CHECKOUT / "notebooks"
 FURTHER, FURTHER_FOLDER = "_further_", "further"
 STATED = re.compile(r"\*teaching (\d+) min · exercises (\d+) min\*")
 EXERCISE = re.compile(r"%%exercise (\w+)\n?")
-PREDICT_CALL = re.compile(r'predict\("(\w+)"\)$')  # a cell that asks a question
+# A cell that asks a question; its words stand below, for those who read without a kernel
+PREDICT_CALL = re.compile(r'predict\("(\w+)"\)(?:\n#.*)*$')
 
 
 class BadPage(WorkbookError, ValueError):
@@ -78,10 +80,17 @@ def _find(name: str, pages: list[Path]) -> Path:
         core = FURTHER not in page.stem
         if key in (page.stem, page.stem[3:]) or (core and key == page.stem[:2]):
             return page
-    stems = [page.stem for page in pages]
+    stems = sorted((page.stem for page in pages), key=in_order)
     near = difflib.get_close_matches(key, [*stems, *(stem[3:] for stem in stems)], 1, 0.5)
-    suggestion = f" Did you mean {near[0]}?" if near else ""
-    raise BadPage(f"There is no page called {name!r}.{suggestion}\nThere are: {', '.join(stems)}.")
+    raise BadPage(no_such("page", name, near, stems))
+
+
+def no_such(what: str, name: str, near: Sequence[str], known: Sequence[str]) -> str:
+    """That there is nothing with this name, and what was meant; all there is if nothing is near."""
+    if near:
+        return f"There is no {what} called {name!r}. Did you mean {near[0]}?"
+    names = textwrap.fill(", ".join(known), 78, initial_indent="  ", subsequent_indent="  ")
+    return f"There is no {what} called {name!r}. There are:\n{names}"
 
 
 def page_of(exercise: str) -> Path:

@@ -13,6 +13,7 @@ import numbers
 import re
 import reprlib
 import string
+import textwrap
 import tomllib
 from dataclasses import dataclass
 from functools import cache
@@ -49,6 +50,15 @@ class Question:
     def letters(self) -> str:
         """As many as there are choices."""
         return string.ascii_lowercase[: len(self.choices)]
+
+    @property
+    def cell(self) -> str:
+        """The cell that asks it: its words as comments, for those who read without a kernel."""
+        lines = textwrap.wrap(self.ask, 94)
+        for letter, choice in zip(self.letters, self.choices, strict=True):
+            first, *others = textwrap.wrap(choice, 90)
+            lines += [f"{letter}  {first}", *(f"   {line}" for line in others)]
+        return "\n".join([f'predict("{self.name}")', *(f"# {line}" for line in lines)])
 
     def answer(self, guess: object) -> Answer:
         """The guess as a letter or a number; a choice by its words, letter or number, too.

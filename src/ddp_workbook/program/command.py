@@ -5,12 +5,12 @@ from typing import Annotated
 
 import typer
 
-from manyranks.command_line import plain_errors
+from manyranks.command_line import OWN_PROGRAM, plain_errors
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel=OWN_PROGRAM)
 def new(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="A folder that does not exist.")],
     strategy: Annotated[str, typer.Option(help="ddp, or fsdp for large models.")] = "ddp",

@@ -11,7 +11,6 @@ from ddp_workbook.page import pages
 from manyranks.errors import WorkbookError
 
 WORKSHOP = "The Distributed PyTorch Workbook"
-OF_EVERYBODY = ("exercises", "work", "notebooks")  # folders in which attempts are saved
 MAX_NAME_LENGTH = 50  # characters of a name that a file's name keeps
 PAGE = """<!doctype html>
 <html lang="en">
@@ -34,12 +33,6 @@ h1 {{ font-size: 28pt; overflow-wrap: anywhere }}
 </body>
 </html>
 """
-
-
-def name_of(folder: Path) -> str:
-    """The name of the folder in which somebody's work/ lies: "Ann Lee" for Ann Lee/work."""
-    own = [part for part in folder.absolute().parts if part not in OF_EVERYBODY]
-    return own[-1]
 
 
 def certificate(name: str, solved: Sequence[str], workshop: str, day: date) -> str:

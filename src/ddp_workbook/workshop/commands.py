@@ -9,16 +9,18 @@ import typer
 from rich.console import Console
 from rich.markup import escape
 
+from ddp_workbook.workshop.requirements import require_checkout, require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
+FOR_READERS, FOR_TEACHERS = "For readers", "For those who teach"  # headings of --help
 Pages = Annotated[
     list[str] | None,
     typer.Argument(metavar="PAGE", help="Such as 02, samplers or 04_samplers.ipynb; else all."),
 ]
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_READERS)
 def check(
     ranks: int = typer.Option(4, min=1, help="How many ranks to try."),
 ) -> None:
@@ -27,6 +29,7 @@ def check(
     The exit code is 1 if the workbook does not run here. After a
     note it runs, and something is different, such as a timing.
     """
+    require_course()
     from ddp_workbook.workshop.machine_check import State, run_trial, trials
 
     console = Console()
@@ -45,7 +48,7 @@ def check(
     console.print("[bold]Ready.[/bold] Start the workbook with `make lab`.")
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_TEACHERS)
 def solve(
     names: Pages = None,
     *,
@@ -56,6 +59,7 @@ def solve(
     The exit code is 2 if a page is unknown, or if a copy would
     overwrite a file that differs from it.
     """
+    require_checkout()
     from ddp_workbook.workshop.solving import solve as write_copies
 
     with plain_errors():
@@ -63,7 +67,7 @@ def solve(
             typer.echo(f"{copy}: {', '.join(solved)}")
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_READERS)
 def reset(
     name: Annotated[
         str | None, typer.Argument(help="The exercise, such as mean_over_ranks.")
@@ -83,6 +87,7 @@ def reset(
     Save the notebook in JupyterLab first. If it is open there, reload
     it afterwards: File > Reload Notebook from Disk.
     """
+    require_checkout()
     from ddp_workbook.workshop.resetting import reset as put_back
     from ddp_workbook.workshop.resetting import reset_page
 
@@ -101,7 +106,7 @@ def reset(
         typer.echo(f"The attempt is kept in {attempt}. Reload the notebook if it is open.")
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_READERS)
 def update(
     source: Annotated[
         Path | None,
@@ -118,6 +123,7 @@ def update(
     The exit code is 1 if a page was left as it is, and 2 if there is
     nothing to update from.
     """
+    require_checkout()
     from ddp_workbook.page.pages import CHECKOUT
     from ddp_workbook.workshop.updating import update as bring
 
@@ -133,9 +139,9 @@ def update(
         typer.echo(f"{path} was left as it is. {why} Save it, and run `update` again.", err=True)
     if outcome.new_files or outcome.removed_files:
         page_names = f", with {', '.join(outcome.pages)}" if outcome.pages else ""
-        typer.echo(
-            f"{len(outcome.new_files) + len(outcome.removed_files)} files are new{page_names}."
-        )
+        changed = len(outcome.new_files) + len(outcome.removed_files)
+        files = "1 file is" if changed == 1 else f"{changed} files are"
+        typer.echo(f"{files} new{page_names}.")
         typer.echo(
             "Reload open pages (File > Reload Notebook from Disk), and restart their kernels."
         )
@@ -146,7 +152,7 @@ def update(
     raise typer.Exit(int(bool(outcome.unchanged)))
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_TEACHERS)
 def wheels(
     to: Annotated[Path, typer.Option(help="The folder; it is made if it is missing.")],
 ) -> None:
@@ -155,6 +161,7 @@ def wheels(
     It serves machines of the same system and Python as this one:
     run it once on each kind of machine, into one folder.
     """
+    require_course()
     from ddp_workbook.page.pages import CHECKOUT
 
     line = [sys.executable, "-m", "tools.wheels", str(to.expanduser().absolute())]

@@ -7,7 +7,10 @@ import typer
 from rich.console import Console
 from rich.table import Table
 
+from ddp_workbook.workshop.commands import FOR_TEACHERS
+from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
+from manyranks.errors import WorkbookError
 
 app = typer.Typer()
 Exercises = Annotated[
@@ -17,12 +20,14 @@ Exercises = Annotated[
 FORMS = ("table", "csv", "json")
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_TEACHERS)
 def grade(
     names: Exercises = None,
     work: Annotated[
         list[Path] | None,
-        typer.Option(help="The folder work/ of an attendee, also several; else this checkout's."),
+        typer.Option(
+            metavar="DIR", help="The folder work/ of an attendee, also several; else your own."
+        ),
     ] = None,
     words: Annotated[
         bool, typer.Option("--words", help="Also print each verdict that is not a pass.")
@@ -35,20 +40,30 @@ def grade(
     workshop: Annotated[
         str | None, typer.Option(help="With --certificates: the workshop's name on them.")
     ] = None,
+    without_sandbox: Annotated[
+        bool,
+        typer.Option(
+            "--without-sandbox",
+            help="Run the attempts of --work where no sandbox works, too: they could change "
+            "your files and use the network.",
+        ),
+    ] = False,
 ) -> None:
     """Judge the saved attempts, as their pages do. This runs them.
 
     They run in a sandbox if bubblewrap is installed and works here;
-    the output says so. Time and memory are limited in any case.
+    the output says so. Elsewhere, those of --work run only with
+    --without-sandbox. Time and memory are limited in any case.
 
     An exercise that was solved counts, whatever was tried after it;
-    the last column says how the latest attempt is. A certificate has
-    the name of the folder in which somebody's work/ is. The exit code is
-    1 if one is not solved, and 2 if a name is unknown or a folder
-    has no attempts.
+    the last column says how the latest attempt is. Everybody has the name
+    of the folder in which their work/ is. The exit code is 1 if one
+    is not solved, and 2 if a name is unknown, a folder has no attempts
+    or nothing was run because there is no sandbox.
     """
+    require_course()
     from ddp_workbook.judging.verdict import SOLVED
-    from ddp_workbook.workshop.grading import attempts_folder, short_names, unknown_files
+    from ddp_workbook.workshop.grading import attempts_folder, attendee_names, unknown_files
     from ddp_workbook.workshop.grading import grade as judge
     from ddp_workbook.workshop.sandbox import sandbox
 
@@ -56,10 +71,15 @@ def grade(
         raise typer.BadParameter(f"--format is {form!r}; it is one of {', '.join(FORMS)}")
     with plain_errors():
         folders = [attempts_folder(folder) for folder in work] if work else [attempts_folder()]
-        grades = [(folder, result) for folder in folders for result in judge(names or [], folder)]
+        folders = list(dict.fromkeys(folders))  # one that is named twice is judged once
+        to_judge = [(folder, judge(names or [], folder)) for folder in folders]
+        if work:
+            check_sandbox(without_sandbox)
+        grades = [(folder, result) for folder, results in to_judge for result in results]
+    people = attendee_names(folders)
     rows = [
         {
-            "who": short_names(folders)[folder],
+            "who": people[folder],
             "folder": str(folder),
             "exercise": result.name,
             "attempts": result.attempts,
@@ -73,22 +93,40 @@ def grade(
     if form == "table":
         show_grades(rows, folders)
         for result in failures if words else []:
-            typer.echo(f"\n{result.verdict!r}")
+            typer.echo(f"\n{harmless(repr(result.verdict))}")
         more = " --words prints the verdicts." if failures and not words else ""
         typer.echo(f"{len(grades) - len(failures)} of {len(grades)} solved.{more}")
         typer.echo(f"Their code ran {sandbox()}.")
         for folder in folders if not names else []:
             if unknown := unknown_files(folder):
-                typer.echo(f"No exercise has the name of {', '.join(unknown)}: not judged.")
+                file_names = harmless(", ".join(unknown))
+                typer.echo(f"No exercise has the name of {file_names}: not judged.")
     else:
         import pandas as pd
 
         table = pd.DataFrame(rows)
         csv = form == "csv"
-        typer.echo(table.to_csv(index=False) if csv else table.to_json(orient="records", indent=1))
+        text = table.to_csv(index=False) if csv else table.to_json(orient="records", indent=1)
+        typer.echo(text, nl=not csv)
     if to is not None:
         write_certificates(to, rows, workshop)
     raise typer.Exit(int(bool(failures)))
+
+
+def check_sandbox(may_run_without: bool) -> None:
+    """Before other people's code runs: raise WorkbookError if it could do harm here."""
+    from ddp_workbook.workshop.sandbox import danger, sandbox
+
+    if sandbox().why and not may_run_without:
+        raise WorkbookError(
+            f"Nothing was run. There is no sandbox here, because {sandbox().why}. Without one, the "
+            f"attempts {danger()}. Read them first; then --without-sandbox runs them all the same."
+        )
+
+
+def harmless(text: str) -> str:
+    """The text without control characters, which could tell a terminal what to do."""
+    return "".join(c if c.isprintable() or c == "\n" else " " for c in text)
 
 
 def write_certificates(to: Path, rows: list[dict], workshop: str | None) -> None:
@@ -97,11 +135,10 @@ def write_certificates(to: Path, rows: list[dict], workshop: str | None) -> None
     from ddp_workbook.workshop import certificates
 
     solved: dict[str, list[str]] = {}
-    for folder in dict.fromkeys(row["folder"] for row in rows):
-        own = [row for row in rows if row["folder"] == folder]
-        name = certificates.name_of(Path(folder))
-        name = own[0]["who"] if name in solved else name
-        solved[name] = [row["exercise"] for row in own if row["verdict"] == SOLVED]
+    for row in rows:
+        own = solved.setdefault(row["who"], [])
+        if row["verdict"] == SOLVED:
+            own.append(row["exercise"])
     with plain_errors():
         for path in certificates.write(to, solved, workshop or certificates.WORKSHOP):
             typer.echo(f"Certificate: {path}", err=True)

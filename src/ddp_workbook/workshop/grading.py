@@ -21,6 +21,8 @@ from ddp_workbook.workshop import sandboxed_judge
 from ddp_workbook.workshop.sandbox import SandboxedProcess, SandboxLimitExceeded
 from manyranks.errors import WorkbookError
 
+OF_EVERYBODY = ("exercises", "work", "notebooks")  # folders in which attempts are saved
+
 
 @dataclass(frozen=True)
 class Grade:
@@ -51,19 +53,23 @@ def attempts_folder(work: Path | None = None) -> Path:
     )
 
 
-def short_names(folders: Sequence[Path]) -> dict[Path, str]:
-    """A short name for each folder of attempts: the part of its path that the others do not have.
+def attendee_names(folders: Sequence[Path]) -> dict[Path, str]:
+    """Whose attempts each folder has: the name of the folder in which their work/ is.
 
-    "ann" for home/ann/work/exercises beside home/bob/work/exercises.
+    "Ann Lee" for collected/Ann Lee/work/exercises. Where several have the same name, the folders
+    above are part of it: "group 1/ann" beside "group 2/ann".
     """
-    parts = {folder: folder.parts for folder in folders}
-    first, *rest = parts.values()
-    same = [all(part in path for path in rest) for part in first]
-    common = {part for part, shared in zip(first, same, strict=True) if shared}
-    return {  # of one folder, all is common
-        folder: "/".join(part for part in own if part not in common) or str(folder)
-        for folder, own in parts.items()
+    parts = {
+        folder: [part for part in folder.absolute().parts[1:] if part not in OF_EVERYBODY]
+        for folder in folders
     }
+    names = {}
+    for folder, own in parts.items():
+        others = [other for path, other in parts.items() if path != folder]
+        lengths = (n for n in range(1, len(own) + 1) if own[-n:] not in (o[-n:] for o in others))
+        length = next(lengths, 0)
+        names[folder] = "/".join(own[-length:]) if length else str(folder)
+    return names
 
 
 def grade(exercise_names: Sequence[str], folder: Path) -> Iterator[Grade]:

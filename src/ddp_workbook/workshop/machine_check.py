@@ -315,10 +315,11 @@ def data() -> Finding:
     try:
         return fine(f"{len(DigitsDataset()):,} digits")
     except (OSError, ValueError) as error:
-        return failed(
-            str(error).rstrip("."),  # the line goes on after it
-            "The folder data/ is incomplete: `git checkout data` restores it.",
-        )
+        mend = "copy it from another copy of the workbook, for this one is no git repository."
+        if (CHECKOUT / ".git").exists():
+            mend = "`git checkout data` restores it."
+        words = str(error).rstrip(".")  # the line goes on after it
+        return failed(words, f"The folder data/ is incomplete: {mend}")
 
 
 def all_reduce(ranks: int) -> Finding:

@@ -1,8 +1,9 @@
 """Runs a Python module on other people's code: in bubblewrap where it works, always with limits.
 
-In the sandbox nothing can be written but folders in memory, the home folder is empty, and there is
-no network but a loopback of its own. Without it, the limits hold, and nothing else does. Neither
-guards the verdict: an attempt runs beside the process that judges it.
+In the sandbox there is nothing to read but the system's programs and libraries, Python, its
+packages and the workbook's own files; nothing can be written but folders in memory, the home folder
+is empty, and there is no network but a loopback of its own. Without it, the limits hold, and
+nothing else does. Neither guards the verdict: an attempt runs beside the process that judges it.
 """
 
 import contextlib
@@ -40,6 +41,15 @@ VARIABLE_NAMES = (  # variables that programs need; others may be secrets
     *("PATH", "LANG", "LANGUAGE", "LC_ALL", "LC_CTYPE", "TZ", "PYTHONPATH", "VIRTUAL_ENV"),
     *("LD_LIBRARY_PATH", "OMP_WAIT_POLICY"),
 )
+# What Python and torch need of the system; each is left out where it is not there.
+SYSTEM_FOLDERS = (
+    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32"),
+    *("/nix/store", "/gnu/store"),  # all programs and libraries of NixOS and Guix
+    *("/sys/devices/system", "/sys/fs/cgroup"),  # processors, and how much memory there is
+    *("/etc/ld.so.cache", "/etc/alternatives", "/etc/localtime"),
+    *("/etc/passwd", "/etc/group", "/etc/nsswitch.conf", "/etc/hosts"),  # names, of loopback too
+)
+WORKBOOK_FOLDERS = ("src", "data", "job_scripts")  # of this checkout: nobody's attempts
 MISSING = "bwrap is not installed (Debian and Ubuntu: sudo apt install bubblewrap)"
 
 
@@ -56,11 +66,21 @@ class Sandbox:
 
     def __str__(self) -> str:
         if not self.why:
-            return "in a sandbox (bubblewrap): it could change no file and reach no network"
+            return (
+                "in a sandbox (bubblewrap): it could change none of your files and reach no network"
+            )
         return (
-            f"without a sandbox, because {self.why}: it could change your files and use the "
-            "network. Only time, memory, processes and the size of a file were limited"
+            f"without a sandbox, because {self.why}: it {danger()}. Only time, memory, processes "
+            "and the size of a file were limited"
         )
+
+
+def danger() -> str:
+    """What code that runs without a sandbox could do, after "it"."""
+    whose = (
+        "all files of this machine, because you are root," if os.geteuid() == 0 else "your files"
+    )
+    return f"could change {whose} and use the network"
 
 
 @cache
@@ -91,19 +111,19 @@ def bwrap_command(bwrap: str) -> list[str]:
     """The command line of bubblewrap, up to the program."""
     namespaces = ["--unshare-" + what for what in ("user", "ipc", "pid", "net", "uts")]
     scratch = ["--size", str(SCRATCH_BYTES), "--tmpfs"]
-    hidden = [path for path in hidden_folders() if path.is_dir()]
     line = [bwrap, *namespaces, "--die-with-parent", "--new-session", "--cap-drop", "ALL"]
-    line += ["--ro-bind", "/", "/", "--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev"]
-    line += ["--proc", "/proc"]
-    for path in hidden:  # sockets of other programs, and everything private
+    for folder in SYSTEM_FOLDERS:
+        line += ["--ro-bind-try", folder, folder]
+    line += ["--dev", "/dev", *scratch, "/dev/shm", "--remount-ro", "/dev", "--proc", "/proc"]
+    for path in filter(Path.is_dir, scratch_folders()):
         line += [*scratch, str(path)]
     for path in needed_folders():
-        if any(path.is_relative_to(folder) for folder in hidden):
-            line += ["--ro-bind", str(path), str(path)]
+        line += ["--ro-bind", str(path), str(path)]
+    line += ["--remount-ro", "/"]  # it is in memory as well, without a limit
     return [*line, "--setenv", "HOME", "/tmp", "--chdir", "/tmp", "--"]
 
 
-def hidden_folders() -> list[Path]:
+def scratch_folders() -> list[Path]:
     """Folders that are empty in the sandbox, and can be written there."""
     homes = {Path.home().resolve(), Path(pwd.getpwuid(os.getuid()).pw_dir).resolve()}
     folders = {Path("/home"), Path("/tmp"), Path("/run"), Path("/var/tmp"), *homes}
@@ -111,8 +131,10 @@ def hidden_folders() -> list[Path]:
 
 
 def needed_folders() -> list[Path]:
-    """What Python, torch and the workbook are read from."""
-    names = [sys.prefix, sys.base_prefix, site.getusersitepackages(), str(CHECKOUT), *sys.path]
+    """What Python, torch and the workbook are read from; no folder that has a home folder in it."""
+    names = [sys.prefix, sys.base_prefix, site.getusersitepackages()]
+    names += [str(CHECKOUT / name) for name in WORKBOOK_FOLDERS]
+    names += set(sys.path) - {os.getcwd()}  # it is there after `python -m`
     names += [name for name in os.environ.get("LD_LIBRARY_PATH", "").split(":") if name]
     program = Path(sys.executable)
     while program.is_symlink():  # .venv's Python may lead through a folder of links
@@ -121,7 +143,12 @@ def needed_folders() -> list[Path]:
     folders = {
         path for name in names if name for path in (Path(name).absolute(), Path(name).resolve())
     }
-    return sorted(path for path in folders if path.exists())  # outer folders before inner ones
+    private = scratch_folders()
+    return sorted(  # outer folders before inner ones
+        path
+        for path in folders
+        if path.exists() and not any(own.is_relative_to(path) for own in private)
+    )
 
 
 def limit_this_process() -> None:
@@ -220,12 +247,7 @@ class SandboxedProcess:
         running = self.running()
         if len(running) > MAX_PROCESSES:
             raise SandboxLimitExceeded(f"started more than {MAX_PROCESSES} processes")
-        used = 0
-        for process in running:
-            with contextlib.suppress(psutil.Error):
-                memory = process.memory_info()
-                used += memory.rss - getattr(memory, "shared", 0)
-        if used > self.memory:
+        if sum(map(most_memory, running)) > self.memory < sum(map(memory, running)):
             raise SandboxLimitExceeded(f"used more than {self.memory / 2**30:.1f} GiB of memory")
 
     def running(self) -> list[psutil.Process]:
@@ -269,6 +291,22 @@ class SandboxedProcess:
                 if os.getsid(process.pid) == self.process.pid and runs(process):
                     processes.append(process)
         return processes
+
+
+def most_memory(process: psutil.Process) -> int:
+    """Bytes that it takes at most: what it has in common with its parent since a fork counts."""
+    with contextlib.suppress(psutil.Error):
+        taken = process.memory_info()
+        return taken.rss - getattr(taken, "shared", 0)
+    return 0
+
+
+def memory(process: psutil.Process) -> int:
+    """Bytes that it takes, of what it shares with others its part. Slower than `most_memory`."""
+    with contextlib.suppress(psutil.Error):
+        taken = process.memory_full_info()
+        return getattr(taken, "pss", taken.uss)
+    return most_memory(process)
 
 
 def runs(process: psutil.Process) -> bool:

@@ -7,13 +7,14 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
-from ddp_workbook.workshop.commands import Pages
+from ddp_workbook.workshop.commands import FOR_TEACHERS, Pages
+from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
 
 
-@app.command("time")
+@app.command("time", rich_help_panel=FOR_TEACHERS)
 def time_pages(
     names: Pages = None,
     run: Annotated[
@@ -37,12 +38,14 @@ def time_pages(
     With --start, show the pages as a day, with a clock: set-up, two
     questions a chapter for the whole room, 10 % to spare. The words
     break, lunch and break:10 (minutes) may stand between pages. With
-    --plan, show a plan of the instructor's guide. If you are late, name the pages that are
-    left, with --no-set-up, the time and --until.
+    --plan, show a plan of the instructor's guide. If you are late,
+    name the pages that are left, with --no-set-up, the time and
+    --until.
 
     The exit code is 1 if a cell failed, or if the day does not fit,
     and 2 if a page, a plan or a time cannot be used.
     """
+    require_course()
     from ddp_workbook.workshop.page_times import page_times
 
     if (plan, start, until) != (None, None, None):

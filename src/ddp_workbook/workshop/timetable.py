@@ -216,14 +216,24 @@ def to_leave_out(rows: Sequence[Row], late: int, text: str) -> list[Cut]:
     omitted = {stem: named_parts(row.omissions) for stem, row in rows_by_stem.items()}
     known = [cut for cut in known if not named_parts(cut.words) <= omitted[cut.stem]]
     known.sort(key=lambda cut: -cut.minutes)
-    whole = [
-        Cut(stem, "the whole page", row.length) for stem, row in reversed(rows_by_stem.items())
-    ]
     selection: list[Cut] = []
-    for cut in known if sum(cut.minutes for cut in known) >= late else whole:
+    for cut in known if sum(cut.minutes for cut in known) >= late else whole_pages(rows):
         if sum(selected.minutes for selected in selection) < late:
             selection.append(cut)
     return selection
+
+
+def whole_pages(rows: Sequence[Row]) -> list[Cut]:
+    """The pages from the last one on, each with the pause before it, after which nothing comes."""
+    whole, pause_minutes = [], 0
+    for row in rows:
+        if row.page:
+            words = "the whole page, and the pause before it" if pause_minutes else "the whole page"
+            whole.append(Cut(row.page.stem, words, row.length + pause_minutes))
+            pause_minutes = 0
+        elif PAUSE.match(row.what.lower()):
+            pause_minutes += row.length
+    return whole[::-1]
 
 
 def named_parts(words: str) -> set[str | tuple[str, str]]:

@@ -2,11 +2,13 @@
 
 import typer
 
+from manyranks.command_line import OWN_PROGRAM
+
 app = typer.Typer()
 TYPED = "COMMANDLINE"  # the name of click's ParameterSource for an option that was given
 
 
-@app.command()
+@app.command(rich_help_panel=OWN_PROGRAM)
 def plan(
     context_of_command: typer.Context,
     parameters: str = typer.Option(

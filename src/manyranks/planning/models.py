@@ -26,7 +26,9 @@ def decoder_shape(parameters: Any, fields: Mapping[str, Any] | None = None) -> D
     if is_config(parameters):
         return of_config(parameters, fields or {})
     if fields:
-        raise PlanRefused("fields are added to a config.json, and parameters is none.")
+        raise PlanRefused(
+            f"fields are added to a config.json, and parameters={parameters!r} is not one."
+        )
     if isinstance(parameters, DecoderShape):
         return parameters
     if isinstance(parameters, str):

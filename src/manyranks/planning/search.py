@@ -55,9 +55,14 @@ class Splits:
 
     def __str__(self) -> str:
         if not self.plans:
+            what = (
+                f"None of the {self.tried} splits fits"
+                if self.tried > 1
+                else "The only split does not fit"
+            )
             return (
-                f"None of the {self.tried} splits fits. Take more GPUs, shorter sequences, or a "
-                "global_batch that allows more splits."
+                f"{what}. Take more GPUs, shorter sequences, or a global_batch that allows more "
+                "splits."
             )
         best = self.plans[0]
         settings, cluster = best.settings, best.settings.cluster

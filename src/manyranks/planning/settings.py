@@ -121,13 +121,22 @@ def memory_of(memory: str | int | None, device: Gpu) -> int:
 def tensor_of(shape: DecoderShape, tensor: int, gpus: int, gpus_per_node: int) -> int:
     """How many ranks share a block. Raises PlanRefused if heads, node or GPUs do not allow it."""
     tensor = whole_number(tensor, "tensor", most=1024)
-    if shape.heads % tensor or (shape.kv_heads % tensor and not shape.latent):
-        heads = f"{shape.heads} heads, {shape.kv_heads} of keys and values"
-        raise PlanRefused(f"tensor={tensor} does not divide {heads}: give each rank equally many.")
-    if tensor > gpus_per_node or gpus_per_node % tensor or gpus % tensor:
+    heads = {"heads": shape.heads}
+    if not shape.latent:
+        heads["heads of keys and values"] = shape.kv_heads
+    for what, number in heads.items():
+        if number % tensor:
+            raise PlanRefused(
+                f"tensor={tensor} does not divide the {number} {what} of {shape.name}: give each "
+                "rank equally many."
+            )
+    if gpus % tensor:
+        raise PlanRefused(f"tensor={tensor} does not divide {gpus:,} GPUs: take a divisor.")
+    if tensor % gpus_per_node and gpus_per_node % tensor:
         raise PlanRefused(
-            f"tensor={tensor} does not divide {gpus} GPUs in nodes of {gpus_per_node}: tensor "
-            "parallelism needs the fast links of one node."
+            f"tensor={tensor} does not fill nodes of {gpus_per_node} GPUs evenly: take a divisor "
+            f"of {gpus_per_node}, since tensor parallelism needs the fast links in a node, or "
+            "whole nodes."
         )
     return tensor
 

@@ -2,6 +2,8 @@
 
 import difflib
 import re
+from contextlib import suppress
+from operator import index
 
 from manyranks.errors import WorkbookError
 
@@ -57,6 +59,9 @@ def whole_number(value: object, name: str, least: int = 1, most: int = 1_048_576
         value = int(value.replace(",", ""))
     if isinstance(value, float) and value.is_integer():
         value = int(value)
+    if hasattr(value, "__index__") and not isinstance(value, bool):  # numpy's and torch's as well
+        with suppress(TypeError):  # a tensor of other numbers, or of several
+            value = index(value)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise PlanRefused(f"{name}={original!r} is not a whole number from {least:,} to {most:,}.")
     return value

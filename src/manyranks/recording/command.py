@@ -8,10 +8,12 @@ from rich.console import Console
 from rich.table import Table
 
 from manyranks.command_line import (
+    OWN_PROGRAM,
     AsIfGPUs,
     Module,
     Network,
     OptionalScript,
+    ScriptCommand,
     Timeout,
     plain_errors,
     script_words,
@@ -20,7 +22,7 @@ from manyranks.command_line import (
 app = typer.Typer()
 
 
-@app.command()
+@app.command(cls=ScriptCommand, rich_help_panel=OWN_PROGRAM)
 def profile(
     script: OptionalScript = None,
     *,

@@ -6,10 +6,12 @@ from typing import Annotated
 import typer
 
 from manyranks.command_line import (
+    OWN_PROGRAM,
     AsIfGPUs,
     Module,
     Network,
     OptionalScript,
+    ScriptCommand,
     Timeout,
     plain_errors,
     script_words,
@@ -18,7 +20,7 @@ from manyranks.command_line import (
 app = typer.Typer()
 
 
-@app.command()
+@app.command(cls=ScriptCommand, rich_help_panel=OWN_PROGRAM)
 def doctor(
     script: OptionalScript = None,
     *,

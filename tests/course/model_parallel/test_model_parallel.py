@@ -9,6 +9,7 @@ from ddp_workbook import RankFailed, launch
 from ddp_workbook.chapters import model_parallel
 from ddp_workbook.chapters.digits import furthest
 from ddp_workbook.experiments.model_parallel.one_process import one_process
+from tests.workers import parallel_workers
 
 RUN = {"epochs": 1, "batch_size": 448, "width": 16, "depth": 4}
 AGAIN = pytest.mark.push("training runs of the chapters")
@@ -46,3 +47,10 @@ def test_a_cut_model_trains_as_one_process(data, pipeline, tensor):
 def test_what_cannot_be_cut(ranks, run, words):
     with pytest.raises(RankFailed, match=words):
         launch(model_parallel.train, ranks=ranks, **RUN | run)
+
+
+@pytest.mark.push("what the page says of PyTorch")
+def test_cut_and_whole_parameters_cannot_be_clipped_together():
+    """Why `ddp-workbook new` has no tensor parallelism, beside the plan; seen in torch 2.13."""
+    with pytest.raises(RankFailed, match=r"aten\.stack\.default"):
+        launch(parallel_workers.clip_cut_and_whole, ranks=2)

@@ -43,7 +43,7 @@ def test_what_cannot_run_is_refused_in_a_sentence(lines, words):
 
 def test_with_two_stages_a_cell_says_which():
     with pytest.raises(ScheduleRefused, match=r"rank 0 has two or more, so 0F0 or 2F0\."):
-        read(["F0 B0", "1F0 3F0 3B0 1B0"], 1, stages_of_a_rank=2)
+        read(["F0 B0", "1F0 3F0 3B0 1B0"], 1, [0, 1, 0, 1])
 
 
 def test_holes_commas_and_small_letters_are_read():
@@ -54,16 +54,14 @@ def test_holes_commas_and_small_letters_are_read():
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize(("ranks", "micro_batches"), [(2, 4), (3, 6), (4, 8), (4, 4)])
 def test_a_start_has_the_bubble_of_its_formula(start, ranks, micro_batches):
-    lines = schedules.lines_of(start, ranks, micro_batches)
-    schedule = read(lines, micro_batches, schedules.stages_of_a_rank(start))
+    schedule = schedules.schedule_of(start, ranks, micro_batches)
     formula = schedules.bubble_formula(start, ranks, micro_batches)
     assert schedule.bubble == pytest.approx(formula)
 
 
 def test_what_1f1b_and_gpipe_hold():
     held = [
-        read(schedules.lines_of(start, 3, 6), 6).in_flight
-        for start in ("GPipe", "1F1B", "zero bubble")
+        schedules.schedule_of(start, 3, 6).in_flight for start in ("GPipe", "1F1B", "zero bubble")
     ]
     assert held == [[6, 6, 6], [3, 2, 1], [3, 3, 3]]
 
@@ -82,8 +80,7 @@ def test_what_1f1b_and_gpipe_hold():
 )
 def test_a_start_runs_as_it_says_and_equals_one_process(start, ranks):
     """Each rank computes its cells in its order, one after the other, and holds what it should."""
-    stages = schedules.stages_of_a_rank(start)
-    schedule = read(schedules.lines_of(start, ranks, 6), 6, stages)
+    schedule = schedules.schedule_of(start, ranks, 6)
     runs = pipeline.run(schedule)
     assert pipeline.verdict(schedule, runs) == "All gradients equal those of one process."
     assert [[event.cell for event in run.events] for run in runs] == schedule.cells

@@ -14,6 +14,8 @@ Return a dict with two numbers:
   middle between two saves.
 """
 
+import random
+
 from ddp_workbook.judging import Comparison, Observation, Pattern, SingleProcessCheck, edit
 
 MINUTES = 6
@@ -45,7 +47,13 @@ def is_rounded(obs: Observation) -> bool:
     return any(obs.value == round(obs.expected, decimals) for decimals in range(6))
 
 
+def random_args(rng: random.Random) -> tuple[float, int, float]:
+    """A job of any size."""
+    return rng.uniform(0.1, 900), rng.randint(1, 20_000), rng.uniform(1e3, 1e5)
+
+
 CHECK = SingleProcessCheck(
+    random_args=random_args,
     # save_seconds, gpus, gpu_hours
     cases=[
         (40, 384, 50_000),

@@ -214,6 +214,9 @@ CHECK = DistributedCheck(
         "belong?": edit("mine[low - first : high - first]", "mine[: high - low]"),
         "The dtype is another one. Which one has the whole tensor, and does every number survive "
         "in yours?": edit(MINE, MINE.replace(", dtype=full.dtype", "")),
+        "This rank owns no rows. Which dtype has its result, and which shape but for the rows?": (
+            Pattern(lambda obs: not len(obs.expected) and not obs.value.numel(), "rows")
+        ),
         "These are another rank's rows. Which rows are rank {rank}'s, and do all ranks "
         "read the same ones?": Pattern(of_another_rank, "rows"),
         "Such a tensor has a shape, and no memory. Which tensor gets the rows?": Pattern(

@@ -10,6 +10,8 @@ every bit, on 1, 2 and more ranks. The given loop forgets three things. Set no s
 - `job.model` drops out units at random, from PyTorch's own random numbers: `torch.get_rng_state()`
   tells where they stand, `torch.set_rng_state(state)` takes them there. They differ by rank.
 - `job.optimizer` has momentum. `job.sampler` is the DistributedSampler of `job.loader`.
+- `job.loader` has a `generator` of its own. A DataLoader without one draws from PyTorch's random
+  numbers each time a loop over it begins, so in a program of yours give it one, too.
 - `job.step(batch)` makes one step on all ranks together. Its result is averaged over the ranks.
 - `torch.load(weights_only=True)` reads the checkpoint: tensors, numbers, texts, lists, dicts.
 """
@@ -170,15 +172,19 @@ def describe_samples(values: list, step: int) -> str:
     return f"samples {in_words(values[step])}" if step < len(values) else "no step"
 
 
+def call_text(parts: tuple[int, ...]) -> str:
+    """How many steps are made, and where a new process begins."""
+    steps = [f"{number} step{'s' * (number > 1)}" for number in parts]
+    return f"resume_exactly: {', then in a new process '.join(steps)}"
+
+
 OWN_RANDOM = 'saved["random"][dist.get_rank()]'
 CHECK = DistributedCheck(
     cases=lambda size: [(7,), (2, 5), (3, 1, 3)],  # an epoch has 4 steps
     make_args=lambda case: (case,),
     caller=train_in_parts,
     observe=lambda obs, case: obs,
-    call_text=lambda parts: (
-        f"resume_exactly: {', then in a new process '.join(f'{steps} steps' for steps in parts)}"
-    ),
+    call_text=call_text,
     compare={
         "problem": Comparison(
             "The checkpoint is a dict of tensors, numbers, texts, lists and dicts. What is in it "

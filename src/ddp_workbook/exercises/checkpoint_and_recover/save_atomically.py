@@ -42,7 +42,7 @@ from ddp_workbook.judging.crash_points import (
 )
 from ddp_workbook.judging.equality import values_equal
 
-MINUTES = 10
+MINUTES = 15
 HINTS = [
     "Which operation of a file system is atomic, and never shows a half? Writing is not.",
     "Write to another name in the same folder, then rename: `Path.replace` takes the place of an "

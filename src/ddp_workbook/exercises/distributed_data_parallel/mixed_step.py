@@ -160,8 +160,8 @@ CHECK = DistributedCheck(
     },
     mistakes={
         **SHARED_MISTAKES,
-        "The forward runs in float32. Which lines belong under autocast?": edit(
-            AUTOCAST, "            if True:\n"
+        "The forward runs in float32. Which lines belong under autocast, and for which device?": (
+            edit(AUTOCAST, "            if True:\n")
         ),
         "Without a format, autocast takes bfloat16 on a CPU. Where do you ask for another?": (
             edit(", torch.float16", "")
@@ -172,6 +172,10 @@ CHECK = DistributedCheck(
             edit(UNSCALE + CLIP, CLIP + UNSCALE),
         ],
         "Nothing was clipped. Where do you use `most`?": edit(CLIP, ""),
+        "The step is too short by the scale: unscale_ has divided by it. Which loss does backward "
+        "begin at?": edit(
+            BACKWARD, "            scaler.scale(loss)\n            loss.backward()\n"
+        ),
         "The gradients were clipped after each micro-batch. Which gradient is the norm of?": edit(
             CLIP,
             "",

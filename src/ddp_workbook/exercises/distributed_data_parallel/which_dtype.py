@@ -104,7 +104,8 @@ def parse_name(name: str) -> str:
 TWO_FORMATS = "One input has 16 bits, the other 32. Which format has room for both?"
 A_LOSS = "This is a loss. Would a mean of many small numbers be safe in 16 bits?"
 HINTS_BY_LETTER = {
-    "a": "What is autocast for? It makes one kind of operation faster, above all others.",
+    "a": "What is autocast for? It makes one kind of operation faster, above all others, by the "
+    "format that the `with` line names.",
     "b": "Both inputs have 32 bits. Does an addition get faster with fewer digits?",
     "c": "This one is on none of autocast's lists. What is it given?",
     **dict.fromkeys("de", TWO_FORMATS),

@@ -17,6 +17,8 @@ Compare the limits in the list `limits`, and return a dict with two numbers:
 There is at least one gradient, and one limit. Do not change the lists.
 """
 
+import random
+from itertools import accumulate
 from operator import eq
 from typing import NamedTuple
 
@@ -83,6 +85,17 @@ CASES = [
     Backward([(1.0, 6 * MB), (1.5, 2 * MB)], [9 * MB, 30 * MB, 8 * MB], 0.25, 8 * MB),  # equal
     Backward([(0.5, 3 * MB)], [MB], 0.125, 2 * MB),
 ]
+
+
+def random_args(rng: random.Random) -> tuple[list[tuple[float, int]], list[int], float, float]:
+    """A few gradients; all times are sums of powers of two, so that equal ones are equal."""
+    steps = accumulate(rng.choice([0.25, 0.5, 1.0]) for _ in range(rng.randint(1, 5)))
+    gradients = [(ready, rng.randint(1, 6) * MB) for ready in steps]
+    limits = rng.sample(range(1, 13), rng.randint(1, 3))
+    latency, speed = rng.choice([0.125, 0.5, 2.0]), rng.choice([2, 4, 16]) * MB
+    return gradients, [limit * MB for limit in limits], latency, speed
+
+
 FULL = "held >= limit or made == len(gradients)"
 BEST = "min(limits, key=lambda limit: (arrivals[limit], -limit))"
 
@@ -90,6 +103,7 @@ BEST = "min(limits, key=lambda limit: (arrivals[limit], -limit))"
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=lambda case: (list(case.gradients), list(case.limits), case.latency, case.speed),
+    random_args=random_args,
     compare={
         "form": "",
         "seconds": "Take the limit that you found, and write down for each bucket: its bytes, when "
@@ -115,6 +129,18 @@ CHECK = SingleProcessCheck(
         "Each bucket pays the latency. Where does yours?": edit(" + latency", ""),
         "Here the latency is paid once. Who else pays it?": edit(
             "free, held = 0.0, 0", "free, held = latency, 0", " + latency", ""
+        ),
+        "A bucket is one call, however many gradients are in it. How often is its latency paid?": (
+            edit(
+                *("free, held = 0.0, 0", "free, held, count = 0.0, 0, 0"),
+                *("held += size\n", "held += size\n            count += 1\n"),
+                *("+ latency", "+ latency * count"),
+                *("                held = 0\n", "                held = count = 0\n"),
+            )
+        ),
+        "The last bucket was full, and one without a gradient was sent after it.": edit(
+            *(" or made == len(gradients)", ""),
+            *(" = free\n", " = max(free, ready) + latency + held / speed\n"),
         ),
         "The last bucket is missing if it is not full. What closes it?": edit(
             " or made == len(gradients)", ""
@@ -150,6 +176,9 @@ CHECK = SingleProcessCheck(
             '"seconds": arrivals[best]', '"seconds": arrivals[best] - gradients[-1][0]'
         ),
         "speed is in bytes for a second. Is it multiplied?": edit("held / speed", "held * speed"),
+        "This is none of the limits in the list.": Pattern(
+            lambda obs: obs.value not in obs.case.limits, "limit"
+        ),
         "No bucket is there so early. When is the last gradient ready?": Pattern(
             lambda obs: obs.value < obs.case.gradients[-1][0], "seconds"
         ),

@@ -11,6 +11,8 @@ operations a second.
 Return the share as a float, such as 0.4.
 """
 
+import random
+
 from ddp_workbook.judging import Comparison, Pattern, SingleProcessCheck, body, edit, in_words
 from ddp_workbook.judging.forms import number
 
@@ -44,10 +46,22 @@ CASES = [  # all arguments, in order
     (1.3e9, 24, 2048, 2048, 2_841_728, 64, 989e12),
     (124e6, 12, 768, 1024, 150_000, 1, 312e12),
 ]
+
+
+def random_args(rng: random.Random) -> tuple:
+    """A run of any size that reaches 10 to 60 % of the peak."""
+    parameters, layers, width = rng.uniform(1e6, 1e11), rng.randint(1, 100), rng.randint(64, 8192)
+    length, gpus, peak = rng.randint(1, 100_000), rng.randint(1, 1000), rng.choice([312e12, 989e12])
+    per_token = 6 * parameters + 12 * layers * width * length
+    tokens_per_second = rng.uniform(0.1, 0.6) * gpus * peak / per_token
+    return parameters, layers, width, length, tokens_per_second, gpus, peak
+
+
 OPERATIONS = "6 * parameters + 12 * layers * width * length"
 TOTAL_PEAK = "(gpus * peak)"
 CHECK = SingleProcessCheck(
     cases=CASES,
+    random_args=random_args,
     compare=Comparison(
         "Write down the operations a token, those a second, and the peak of all GPUs.",
         select=lambda obs: number(obs.actual),
@@ -74,9 +88,10 @@ CHECK = SingleProcessCheck(
         "This is backward alone. What does forward need?": edit(
             OPERATIONS, "4 * parameters + 8 * layers * width * length"
         ),
-        "This also counts what is computed a second time. Does the model need it?": edit(
-            OPERATIONS, "8 * parameters + 16 * layers * width * length"
-        ),
+        "This also counts what is computed a second time. Does the model need it?": [
+            edit(OPERATIONS, "8 * parameters + 16 * layers * width * length"),
+            edit(OPERATIONS, "8 * parameters + 12 * layers * width * length"),
+        ],
         "Attention's forward is in this, and its backward is not.": edit("12 *", "4 *"),
         "Of how many GPUs is tokens_per_second, and of how many is the peak that you divide by?": (
             edit(TOTAL_PEAK, "peak")

@@ -274,6 +274,8 @@ CHECK = DistributedCheck(
     errors={
         "'NoneType' object is not callable": "What does your function return? The caller calls it "
         "after each backward.",
+        "unsupported operand type(s) for /=": "This hook runs before the gradient is in `.grad`. "
+        "Which hook comes after that?",
         "doesn't require gradient": "A frozen parameter takes no hook. Which parameters are "
         "trained?",
     },

@@ -36,7 +36,7 @@ from ddp_workbook.judging import (
     edit,
 )
 
-MINUTES = 15
+MINUTES = 25
 HINTS = [
     "The times are whole milliseconds. A set of them, from `range(start, end)`, never counts one "
     "twice, and `-` takes away what another set covers. Begin with a function that returns the set "
@@ -207,6 +207,26 @@ def is_last(rank: int, case: Run) -> bool:
     return any(max(of_call) == of_call[rank] for of_call in zip(*starts.values(), strict=True))
 
 
+def random_args(rng: random.Random) -> tuple[list[tuple[int, str, int, int]]]:
+    """Two to four ranks that load, compute and call; some calls are waited for at once."""
+    ranks = range(rng.randint(2, 4))
+    now, calls = [0 for _ in ranks], rng.randint(1, 4)  # each rank's clock
+    events: list[tuple[int, str, int, int]] = []
+    for _ in range(calls):
+        for rank in ranks:
+            for kind, ms in (("loading", (0, 0, 0, 30)), ("compute", (10, 20, 40, 80))):
+                if took := rng.choice(ms):
+                    events.append((rank, kind, now[rank], now[rank] + took + rng.randrange(3)))
+                    now[rank] = events[-1][3]
+        while len({*now}) < len(ranks):  # no two ranks enter a call in the same millisecond
+            now[rng.choice(ranks)] += 1
+        end = max(now) + rng.choice([10, 20, 40])
+        events += [(rank, "call", now[rank], end) for rank in ranks]
+        waited_for = rng.random() < 0.6  # else they go on while it is under way
+        now = [end if waited_for else ms + 1 for ms in now]
+    return (rng.sample(events, len(events)),)
+
+
 LATE = "late = max(ranks, key=lambda rank: len(waits[rank]))"
 CHECK = SingleProcessCheck(
     cases=[
@@ -214,6 +234,7 @@ CHECK = SingleProcessCheck(
         for what, ranks in re.findall(r"^(\S.*)\n((?: .*\n)+)", RUNS, re.M)
     ],
     make_args=make_args,
+    random_args=random_args,
     call_text="read_the_timeline(events of {case.what})",
     compare={
         "form": Comparison(

@@ -76,6 +76,7 @@ CASES = [
 CHECK = SingleProcessCheck(
     cases=CASES,
     make_args=lambda gpus: ([*gpus],),
+    random_args=lambda rng: ([rng.randrange(6) for _ in range(rng.randint(1, 6))],),
     observe=plain,
     compare=Comparison(
         "Which processes has the launcher already started when it comes to a node?", equal=same

@@ -17,7 +17,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from ddp_workbook.judging import Comparison, DistributedCheck, edit
+from ddp_workbook.judging import (
+    Comparison,
+    DistributedCheck,
+    Pattern,
+    at_most,
+    edit,
+)
 
 MINUTES = 10
 HINTS = [
@@ -79,9 +85,18 @@ CHECK = DistributedCheck(
     cases=CASES,
     call_text="{call}, {case.number} rows",
     make_args=lambda case, rank: (rows_of(case), case.batch_size),
-    compare=Comparison(
-        "Go through the steps with pencil and paper: which rows does each rank add?", expected
-    ),
+    compare={
+        "totals": Comparison(
+            "Go through the steps with pencil and paper: which rows does each rank add?", expected
+        ),
+        "collectives": at_most(
+            "Every rank can compute the number of steps from `rows`, and the collective of a step "
+            "waits for all. What is the other one for?",
+            lambda case: len(expected(case)),
+            lambda obs: len(obs.ops),
+            "at most {expected}: one in each step",
+        ),
+    },
     mistakes={
         "Rows are left out. Who still has rows when the loop ends?": [
             edit("-(-len(rows) // ranks)", "len(rows) // ranks"),
@@ -96,6 +111,19 @@ CHECK = DistributedCheck(
         "All ranks add the same rows. Which are this rank's?": edit("rows[rank::ranks]", "rows"),
         "A rank without rows repeats its last ones. What should it add?": edit(
             TOTAL, "(own[start : start + batch_size] if start < len(own) else own[-1:]).sum()"
+        ),
+        "There are no rows here, so no step is needed. Who makes one all the same?": Pattern(
+            lambda obs: obs.expected == [] and obs.value, "totals"
+        ),
+        "All steps together add up to less than all rows. Which rows are left out?": Pattern(
+            lambda obs: sum(obs.value) < sum(obs.expected), "totals"
+        ),
+        "All steps together add up to more than all rows. Which rows are added twice?": Pattern(
+            lambda obs: sum(obs.value) > sum(obs.expected), "totals"
+        ),
+        "All rows are there, but in other steps. Which rows are a rank's own, and how many of them "
+        "does it add in a step?": Pattern(
+            lambda obs: sum(obs.value) == sum(obs.expected), "totals"
         ),
     },
     unchanged_hint="Which line writes into rows?",

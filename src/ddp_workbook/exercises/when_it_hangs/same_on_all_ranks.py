@@ -67,6 +67,9 @@ CASES = [
     Difference("one number is larger by one bit", (0,)),
     Difference("one number is larger by 2 ** 40", (2, 3), torch.int64),
     Difference("nothing", (), torch.bfloat16),
+    Difference("one number of 2 ** 60 is larger by 1", (1, 2), torch.int64),
+    Difference("one number is 65,537 instead of 512", (3,), torch.int64),
+    Difference("one of 3,000 numbers is larger by one bit", (2,)),
 ]
 
 
@@ -80,20 +83,33 @@ def cases(size: int) -> list[Difference]:
 
 
 def tensors_of(case: Difference, rank: int) -> list[Tensor]:
-    """A rank's tensors: one is a view that is not contiguous, one holds a nan if it can."""
-    numbers = torch.arange(48).reshape(6, 8)
-    first, second = (numbers * 3 - 40).to(case.dtype).T, (numbers + 1000).to(case.dtype).T
+    """A rank's tensors: views that are not contiguous, one with a nan if it can.
+
+    What lies beside the numbers of the first in memory is another number on each rank.
+    """
+    columns = 500 if "3,000" in case.what else 8
+    storage = torch.full((6, columns + 1), float(rank), dtype=case.dtype)
+    numbers = torch.arange(6 * columns).reshape(6, columns)
+    storage[:, :columns] = numbers * 3 - 40
+    first, second = storage[:, :columns].T, (numbers + 1000).to(case.dtype).T
     if case.dtype.is_floating_point:
+        first += 0.3  # not a whole number: what is printed of it is not all of it
         second[0, 0] = math.nan
         second[0, 1] = 0.0
+    else:
+        first[3, 2], second[0, 0] = 512, 2**60
     if rank not in case.ranks:
         return [first, second]
     first, second = first.clone(), second.clone()
     if "one bit" in case.what:
         int_dtype = torch.int32 if case.dtype is torch.float32 else torch.int16
         first.view(int_dtype)[3, 2] += 1
-    elif "2 **" in case.what:
+    elif "2 ** 40" in case.what:
         first[3, 2] += 2**40
+    elif "2 ** 60" in case.what:
+        second[0, 0] += 1
+    elif "65,537" in case.what:  # the checksum adler32 is the same
+        first[3, 2] = 65_537
     elif "their sum" in case.what:
         first[1, 1] += 8
         first[2, 2] -= 8

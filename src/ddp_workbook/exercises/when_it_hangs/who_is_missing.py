@@ -25,7 +25,9 @@ PyTorch's files; take the innermost frame of `train.py`. Return None if nobody i
 """
 
 import json
+import random
 from collections import Counter
+from collections.abc import Iterable
 from functools import cache
 from itertools import zip_longest
 from pathlib import Path
@@ -39,7 +41,7 @@ from ddp_workbook.judging import (
     in_words,
 )
 
-MINUTES = 12
+MINUTES = 18
 HINTS = [
     "Write the names of the calls of one group in a table: a column for each rank, a row for each "
     "collective_seq_id. Which is the first row that is not the same in all columns?",
@@ -137,6 +139,45 @@ def same_number_of_calls(job: Job) -> bool:
     return all(len({counts[rank][g] for rank in ranks}) == 1 for g, ranks in groups.items())
 
 
+GROUPS = {"0": [0, 1, 2, 3], "1": [0, 1], "2": [2, 3]}
+TORCH = {"filename": "torch/distributed/distributed_c10d.py", "line": 3252}
+
+
+def random_args(rng: random.Random) -> tuple[list[list[dict]], dict[str, list[int]]]:
+    """Some calls that are over, and one in which ranks wait, or nobody does."""
+    dumps: list[list[dict]] = [[] for _ in GROUPS["0"]]
+
+    def call(ranks: Iterable[int], group: str, name: str, line: int, retired: bool = False) -> None:
+        frames = [
+            TORCH,
+            {"filename": "train.py", "line": line},
+            {"filename": "train.py", "line": 9},
+        ]
+        for rank in ranks:
+            number = 1 + sum(entry["process_group"][0] == group for entry in dumps[rank])
+            entry = {"process_group": [group, ""], "collective_seq_id": number, "retired": retired}
+            entry |= {"profiling_name": f"gloo:{name}", "input_sizes": [[8]], "frames": frames}
+            dumps[rank].append(entry)
+
+    for line in range(20, 20 + rng.randrange(4)):
+        group, name = rng.choice("0012"), rng.choice(["all_reduce", "barrier"])
+        call(GROUPS[group], group, name, line, retired=True)
+    who, ranks = rng.choice(["nobody", "world", "ahead", "pair"]), rng.sample(range(4), 4)
+    if who == "world":
+        missing = rng.randint(1, 3)
+        call(ranks[missing:], "0", "all_reduce", 40)
+        call(ranks[:1] if missing == 1 and rng.random() < 0.5 else [], "0", "barrier", 41)
+    elif who == "ahead":  # the source of a broadcast, which does not wait
+        call([3], "0", "broadcast", 40, retired=True)
+        call(rng.choice([[2], [0, 2], [1, 2]]), "0", "broadcast", 40)
+        call([3], "2", "all_reduce", 50)
+    elif who == "pair":
+        group = rng.choice("12")
+        call([rng.choice(GROUPS[group])], group, "all_reduce", 50)
+        call(rng.choice([[], {0, 1, 2, 3} - {*GROUPS[group]}]), "0", "barrier", 40)
+    return dumps, GROUPS
+
+
 WAITS_ELSEWHERE, MISSING = (
     "if any(waits_in.get(rank, group) != group for rank in missing):",
     "if one != name]",
@@ -145,6 +186,7 @@ ROW_LOOP = "for calls in zip_longest(*own):"
 CHECK = SingleProcessCheck(
     cases=JOBS,
     make_args=make_args,
+    random_args=random_args,
     call_text=call_text,
     compare={
         "form": Comparison(

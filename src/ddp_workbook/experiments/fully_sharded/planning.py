@@ -242,9 +242,11 @@ HERD = "The Llama 3 herd of models, 2024, table 4"
 ZERO = "Rajbhandari et al., ZeRO, 2020, figure 1"
 EAGER = "eager PyTorch reached a third of the peak"
 FEWER = "torchtitan kept every second product"
+BRIDGE = "Megatron Bridge, docs/performance-summary.md, NeMo container 25.11"
 DEEPSEEK = "DeepSeek-V3 technical report, 2024, sections 3.1, 3.2 and 4.2"
 GUESSED_STAGES = "the paper does not say how many stages a rank had; 8 are assumed"
 FLOAT8 = "it computed in Float8, of which a plan knows nothing"
+UNEXPLAINED = "not explained"
 FLOAT8_AND_ONE = "it computed in Float8; micro-batches of one sequence are assumed"
 
 
@@ -324,6 +326,12 @@ def published_splits() -> pd.DataFrame:
     titan: dict[str, Any] = {"gpus": 512, "memory": "96GB", "tensor": 8, "pipeline": 8}
     titan |= {"sequence": 8192, "micro_batches": 32}
     once, twice = plan("405B", **titan), plan("405B", **titan, schedule="interleaved")
+    four = plan("405B", **titan | {"context": 8, "sequence": 2**18, "micro_batches": 8})
+    flat = plan("70B", 256, "96GB", tensor=8, batch=16, sequence=8192)
+    nvidia = plan(
+        "70B", 64, tensor=4, pipeline=8, schedule="interleaved", stages_per_rank=5, sequence=8192,
+        global_batch=128, checkpoint="selective",
+    )  # fmt: skip
     eight = {
         context: plan("8B", 8, "96GB", context=context, sequence=32768 * context)
         for context in (2, 8)
@@ -340,7 +348,7 @@ def published_splits() -> pd.DataFrame:
     long = herd(16384, sequence=131072, context=16)
     wide = "Llama 3 405B, 512 H100 (tensor 8, pipeline 8)"
     cut = "Llama 3 8B, 8 H100, context"
-    attention = "nine tenths of it are attention; it reached a quarter of the peak"
+    attention = "most of it is attention, and its GPUs computed at a third of their peak"
     rows = [
         ("Llama 3 405B, 8,192 H100: MFU in %", 43, 100 * herd(8192).mfu, GUESSED_STAGES, HERD),
         ("the same, 16,384 H100", 41, 100 * herd(16384).mfu, GUESSED_STAGES, HERD),
@@ -358,8 +366,31 @@ def published_splits() -> pd.DataFrame:
             f"{wide}, 1F1B: GiB",
             82.5,
             once.ledger.device / GIB,
-            "not explained: the size of its micro-batches is not published",
+            f"{UNEXPLAINED}: the size of its micro-batches is not published",
             TITAN,
+        ),
+        ("the same, interleaved: GiB", 72.7, twice.ledger.device / GIB, UNEXPLAINED, TITAN),
+        (
+            f"{wide}, context 8, 1F1B: tokens/s on each GPU",
+            16,
+            four.tokens_per_second,
+            attention,
+            TITAN,
+        ),
+        (
+            "Llama 3 70B, 256 H100 (tensor 8): tokens/s on each GPU",
+            829,
+            flat.tokens_per_second,
+            FLOAT8,
+            TITAN,
+        ),
+        ("the same: GiB", 71.9, flat.ledger.device / GIB, UNEXPLAINED, TITAN),
+        (
+            "Llama 3 70B, 64 H100 (tensor 4, pipeline 8): tokens/s on each GPU",
+            1602,
+            nvidia.tokens_per_second,
+            f"{FLOAT8}; its activation checkpointing is not published",
+            BRIDGE,
         ),
         (f"{cut} 2: tokens/s on each GPU", 2540, eight[2].tokens_per_second, FLOAT8, TITAN),
         (f"{cut} 2: GiB", 84.2, eight[2].ledger.device / GIB, "", TITAN),

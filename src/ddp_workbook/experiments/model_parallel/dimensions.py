@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+import time
+from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
 import pandas as pd
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.distributed.tensor.parallel import parallelize_module
@@ -20,7 +22,7 @@ from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.model_parallel import COLUMNS_THEN_ROWS, SEED
 from ddp_workbook.experiments.model_parallel.tensor_parallel import CALLS
 from manyranks import figures
-from manyranks.figures.palette import INK, series_colour
+from manyranks.figures.palette import INK, series_colour, tint
 from manyranks.recording.collectives import run_and_record
 
 WIDTH, DEPTH = 64, 2
@@ -28,6 +30,9 @@ SAMPLES = (32, 128, 512)  # of all ranks
 DATA, TENSOR = "data", "tensor"
 ORDERS = (f"{DATA}, {TENSOR}", f"{TENSOR}, {DATA}")
 COLOURS = {DATA: 4, TENSOR: 3}
+# A slow one, so that the network counts beside the cores; its links differ as NVLink and Ethernet.
+NETWORK = "100 Mbit/s, 0.2 ms; 2 nodes; inside 20 Gbit/s, 10 µs"
+STEPS = 3  # that are timed
 
 
 class MeshRun(NamedTuple):
@@ -35,39 +40,58 @@ class MeshRun(NamedTuple):
 
     traffic: pd.DataFrame  # ranks (as "0,1"), dimension, calls, kB that each sends in a ring
     difference: float  # of the gradients from those of one process, at most
+    seconds: Mapping[str, float]  # of a step, with each order
 
 
-def step(order: str, samples: int) -> float:
-    """A step of the transformer, cut by `tensor` and sharded over `data`; how far it is off."""
+def steps(order: str, samples: int) -> tuple[float, dict[str, float]]:
+    """How far a step's gradients are off on this mesh, and the seconds of a step on either."""
     device = setup()
     logging.getLogger("torch.distributed.tensor").setLevel(logging.ERROR)  # of full_tensor's calls
-    mesh = init_device_mesh(device.type, (2, 2), mesh_dim_names=tuple(order.split(", ")))
     torch.manual_seed(SEED)
     alone = DigitsTransformer(WIDTH, DEPTH).to(device)
-    torch.manual_seed(SEED)
-    model = DigitsTransformer(WIDTH, DEPTH).to(device)
     digits = DigitsDataset()
     images, labels = digits.images[:samples].to(device), digits.labels[:samples].to(device)
     F.cross_entropy(alone(images), labels).backward()
-    for block in model.blocks:
-        parallelize_module(block, mesh[TENSOR], COLUMNS_THEN_ROWS)
-        fully_shard(block, mesh=mesh[DATA])
-    fully_shard(model, mesh=mesh[DATA])
-    mine = slice(mesh.get_local_rank(DATA), None, 2)
-    F.cross_entropy(model(images[mine]), labels[mine]).backward()
+    model, step = on_mesh(order, images, labels)
+    step()
     dist.barrier()  # what the comparison sends comes after it
     expected = dict(alone.named_parameters())
     furthest = max(
         (parameter.grad.full_tensor() - expected[name].grad).abs().max().item()
         for name, parameter in model.named_parameters()
     )
+    seconds = {each: fastest(on_mesh(each, images, labels)[1]) for each in ORDERS}
     cleanup()
-    return furthest
+    return furthest, seconds
+
+
+def on_mesh(order: str, images: Tensor, labels: Tensor) -> tuple[nn.Module, Callable[[], None]]:
+    """A transformer that is cut by `tensor` and sharded over `data`, and a step with it."""
+    mesh = init_device_mesh(images.device.type, (2, 2), mesh_dim_names=tuple(order.split(", ")))
+    torch.manual_seed(SEED)
+    model = DigitsTransformer(WIDTH, DEPTH).to(images.device)
+    for block in model.blocks:
+        parallelize_module(block, mesh[TENSOR], COLUMNS_THEN_ROWS)
+        fully_shard(block, mesh=mesh[DATA])
+    fully_shard(model, mesh=mesh[DATA])
+    mine = slice(mesh.get_local_rank(DATA), None, 2)
+    return model, lambda: F.cross_entropy(model(images[mine]), labels[mine]).backward()
+
+
+def fastest(step: Callable[[], None]) -> float:
+    """Seconds of the fastest of some steps; the first one prepares."""
+    seconds = []
+    for _ in range(1 + STEPS):
+        dist.barrier()
+        start = time.perf_counter()
+        step()
+        seconds.append(time.perf_counter() - start)
+    return min(seconds[1:])
 
 
 def run(order: str, samples: int) -> MeshRun:
-    """The step on four ranks, recorded."""
-    results, wire = run_and_record(step, order, samples, ranks=4)
+    """The steps on four ranks, the first of them recorded."""
+    results, wire = run_and_record(steps, order, samples, ranks=4, network=NETWORK)
     of_step = wire[wire["seq"] < wire["rank"].map(first_barriers(wire))]
     rows = []
     for group in sorted({group for group in of_step["group"] if group != "default"}):
@@ -80,7 +104,9 @@ def run(order: str, samples: int) -> MeshRun:
         dimension = dimension_of(ranks, order)
         rows.append((ranks, dimension, len(calls), full.sum() / 2 / 1e3))
     columns = ["ranks", "dimension", "calls", "kB sent by a rank in a ring"]
-    return MeshRun(pd.DataFrame(rows, columns=columns), max(results))
+    differences, seconds = zip(*results, strict=True)
+    slowest = {each: max(one[each] for one in seconds) for each in ORDERS}
+    return MeshRun(pd.DataFrame(rows, columns=columns), max(differences), slowest)
 
 
 def first_barriers(wire: pd.DataFrame) -> Mapping[int, int]:
@@ -96,8 +122,9 @@ def dimension_of(ranks: str, order: str) -> str:
 
 @figures.house_style
 def mesh_plot(found: MeshRun, order: str, **_: object) -> figures.Picture:
-    """Two nodes of two ranks, and a line for each pair that has talked, wider for more bytes."""
-    axes = figures.sheet(figures.WIDTH, 3.7)
+    """Two nodes of two ranks, and a line for each pair that has talked, wider for more bytes; below
+    them the seconds of a step."""
+    axes = figures.sheet(figures.WIDTH, 4.75)
     places = {0: (2.1, 0.9), 1: (2.1, 2.4), 2: (6.1, 0.9), 3: (6.1, 2.4)}
     size = (1.0, 0.5)
     for node, left in enumerate((1.35, 5.35)):
@@ -130,7 +157,26 @@ def mesh_plot(found: MeshRun, order: str, **_: object) -> figures.Picture:
         f"ranks {p['ranks']}, {p['dimension']}: {p['calls']} calls, {p[column]:.0f} kB"
         for p in found.traffic.to_dict("records")
     ]
-    return figures.Picture(axes.figure, f"{words} {equal} {'; '.join(pairs)}.")
+    steps = draw_steps(axes, found.seconds, order, top=3.8)
+    return figures.Picture(axes.figure, f"{words} {equal} {'; '.join(pairs)}. {steps}")
+
+
+def draw_steps(axes: figures.Axes, seconds: Mapping[str, float], order: str, top: float) -> str:
+    """A bar for a step with each order, the one that is drawn above in full colour; in words."""
+    left, inches, words = 2.6, 4.2, []
+    for row, (name, time_of_step) in enumerate(seconds.items()):
+        inside = name.split(", ")[1]
+        label = f"a step with {inside} in a node"
+        place = (left, top + 0.42 * row)
+        length = inches * time_of_step / max(seconds.values())
+        colour = series_colour(COLOURS[inside])
+        face = tint(colour, 0.75 if name == order else 0.25)
+        figures.box(axes, place, (length, 0.3), frame={"facecolor": face, "edgecolor": colour})
+        middle = place[1] + 0.15
+        axes.text(left - 0.12, middle, label, ha="right", va="center", size=10)
+        axes.text(left + length + 0.1, middle, f"{1e3 * time_of_step:.0f} ms", va="center", size=10)
+        words.append(f"{label}: {1e3 * time_of_step:.0f} ms")
+    return f"{'; '.join(words)}."
 
 
 def play_order() -> ddp_workbook.Play:

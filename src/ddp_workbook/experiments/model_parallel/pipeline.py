@@ -22,7 +22,8 @@ from torch.distributed.pipelining import PipelineStage
 from ddp_workbook.chapters.digits import DigitsDataset, DigitsTransformer
 from ddp_workbook.chapters.distributed_data_parallel import cleanup, setup
 from ddp_workbook.chapters.model_parallel import SEED, Stage
-from ddp_workbook.experiments.model_parallel.schedules import lines_of, stages_of_a_rank
+from ddp_workbook.experiments.model_parallel.saved_tensors import SavedTensors
+from ddp_workbook.experiments.model_parallel.schedules import schedule_of
 from ddp_workbook.judging.pipeline_runs import load, rows_for_torch
 from ddp_workbook.judging.pipeline_schedules import (
     BACKWARD,
@@ -60,6 +61,7 @@ class RankRun(NamedTuple):
     """What came of a schedule on one rank."""
 
     events: list[Timed]
+    held: list[int]  # bytes that autograd kept for backward, after each event
     in_flight: int  # micro-batches of all its stages that were held at once, at most
     differences: dict[int, float]  # of each stage's gradients from those of one process, at most
 
@@ -68,11 +70,14 @@ class TimedStage(PipelineStage):
     """A stage that notes when it computes, and lasts as long as its cell should."""
 
     events: list[Timed]
+    held: list[int]
+    saved: SavedTensors
     unit = 0.0
 
     def forward_one_chunk(self, number: int, *args: Any, **kwargs: Any) -> Any:
         """A cell F."""
-        return self._last(FORWARD, number, super().forward_one_chunk, *args, **kwargs)
+        with self.saved.watch():
+            return self._last(FORWARD, number, super().forward_one_chunk, *args, **kwargs)
 
     def backward_one_chunk(
         self, number: int, loss: Any = None, full_backward: bool = True, last_backward: bool = False
@@ -91,18 +96,28 @@ class TimedStage(PipelineStage):
         time.sleep(max(0.0, start + UNITS[kind] * self.unit - time.monotonic()))
         cell = Cell(kind, self.stage_index, number)
         self.events.append(Timed(dist.get_rank(), cell, start, time.monotonic()))
+        self.held.append(self.saved.bytes)
         return result
 
 
 def run_rank(
-    cells: Sequence[Sequence[str]], stage_ranks: Sequence[int], micro_batches: int, unit: float
+    cells: Sequence[Sequence[str]],
+    stage_ranks: Sequence[int],
+    micro_batches: int,
+    unit: float,
+    blocks: int = 0,
 ) -> RankRun:
-    """Two steps of the schedule, the second one noted; `cells` as PyTorch writes them."""
+    """Two steps of the schedule, the second one noted; `cells` as PyTorch writes them.
+
+    Without a number of blocks, a stage has one.
+    """
     device = setup()
     events: list[Timed] = []
+    held: list[int] = []
     logging.getLogger("torch.distributed.pipelining").setLevel(logging.CRITICAL)
     torch.manual_seed(SEED)
-    model = DigitsTransformer(WIDTH, len(stage_ranks)).to(device)
+    model = DigitsTransformer(WIDTH, blocks or len(stage_ranks)).to(device)
+    saved = SavedTensors(model.parameters())
     digits, rows = DigitsDataset(), ROWS * micro_batches
     images, labels = digits.images[:rows].to(device), digits.labels[:rows].to(device)
     F.cross_entropy(model(images), labels).backward()
@@ -112,7 +127,7 @@ def run_rank(
     for number in own:
         module = Stage(model, number, len(stage_ranks))
         stage = TimedStage(module, number, len(stage_ranks), device)
-        stage.events = events
+        stage.events, stage.held, stage.saved = events, held, saved
         stages.append(stage)
     schedule = load(stages, cells, micro_batches, F.cross_entropy)
     for stage_unit in (0.0, unit):  # the first step finds out shapes and connects the ranks
@@ -120,6 +135,7 @@ def run_rank(
             stage.unit = stage_unit
             stage.submod.zero_grad()
         events.clear()
+        held.clear()
         dist.barrier()
         schedule.step(images, target=labels)
     differences = {
@@ -130,7 +146,7 @@ def run_rank(
         for stage in stages
     }
     cleanup()
-    return RankRun(events, most_in_flight([event.cell for event in events]), differences)
+    return RankRun(events, held, most_in_flight([event.cell for event in events]), differences)
 
 
 def arguments(schedule: Schedule, unit: float = UNIT_S) -> tuple:
@@ -138,9 +154,10 @@ def arguments(schedule: Schedule, unit: float = UNIT_S) -> tuple:
     return rows_for_torch(schedule), schedule.stage_ranks, schedule.micro_batches, unit
 
 
-def run(schedule: Schedule, unit: float = UNIT_S) -> list[RankRun]:
+def run(schedule: Schedule, unit: float = UNIT_S, blocks: int = 0) -> list[RankRun]:
     """The schedule on as many ranks as it has lines."""
-    return launch(run_rank, *arguments(schedule, unit), ranks=schedule.ranks, timeout=TIMEOUT_S)
+    settings = *arguments(schedule, unit), blocks
+    return launch(run_rank, *settings, ranks=schedule.ranks, timeout=TIMEOUT_S)
 
 
 # What came of it
@@ -182,9 +199,8 @@ def run_lines(*lines: str, micro_batches: int) -> figures.Picture:
 
 
 def run_start(start: str, ranks: int, micro_batches: int) -> figures.Picture:
-    """The same for one of STARTS."""
-    lines = lines_of(start, ranks, micro_batches)
-    schedule = read(lines, micro_batches, stages_of_a_rank(start))
+    """The same for a schedule to start from."""
+    schedule = schedule_of(start, ranks, micro_batches)
     return timeline_plot(schedule, run(schedule))
 
 

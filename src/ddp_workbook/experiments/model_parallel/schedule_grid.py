@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -15,11 +15,7 @@ from ddp_workbook.experiments.model_parallel.pipeline import (
     timeline_plot,
     typed_plot,
 )
-from ddp_workbook.experiments.model_parallel.schedules import (
-    STARTS,
-    lines_of,
-    stages_of_a_rank,
-)
+from ddp_workbook.experiments.model_parallel.schedules import ALL, STARTS, lines_of
 from ddp_workbook.judging.pipeline_schedules import (
     BACKWARD,
     FORWARD,
@@ -27,6 +23,7 @@ from ddp_workbook.judging.pipeline_schedules import (
     ScheduleRefused,
     read,
     split,
+    stage_ranks_in_turn,
 )
 from manyranks import figures
 
@@ -35,6 +32,7 @@ if TYPE_CHECKING:
 
 EMPTY = "empty lines"
 RANKS, MICRO_BATCHES = (2, 3, 4), (4, 6, 8)
+ENOUGH_FOR_V = (2, 3), (6, 8)  # a V needs as many micro-batches as there are stages
 LINE = {"width": "44em", "max_width": "75%"}
 CSS = "<style>.ddpw-cells input{font-family:monospace}</style>"
 
@@ -50,21 +48,28 @@ def grid_class() -> type[Play]:
     class ScheduleGrid(Play):
         """Controls, a line of cells for each rank, and the picture of what the ranks did."""
 
-        def __init__(self, stills: Sequence[Mapping[str, Any]], **first: Any) -> None:
+        def __init__(
+            self,
+            starts: Iterable[str],
+            rank_numbers: Sequence[int],
+            batch_numbers: Sequence[int],
+            stills: Sequence[Mapping[str, Any]],
+            **first: Any,
+        ) -> None:
             self.fields = [
                 ipywidgets.Text(
                     description=f"rank {rank}", continuous_update=False, layout=LINE, style=WIDE
                 )
-                for rank in range(max(RANKS))
+                for rank in range(max(rank_numbers))
             ]
             self.filling = False
             super().__init__(
                 run_rank,
                 draw,
-                slider("ranks", RANKS, first["ranks"]),
+                slider("ranks", rank_numbers, first["ranks"]),
                 {
-                    "start": choice("start from", [*STARTS, EMPTY], first["start"]),
-                    "micro_batches": slider("micro-batches", MICRO_BATCHES, first["micro_batches"]),
+                    "start": choice("start from", [*starts, EMPTY], first["start"]),
+                    "micro_batches": slider("micro-batches", batch_numbers, first["micro_batches"]),
                 },
                 stills,
             )
@@ -109,7 +114,7 @@ def grid_class() -> type[Play]:
                 field.value = lines[rank] if rank < values["ranks"] else ""
                 row.layout.display = "" if rank < values["ranks"] else "none"
                 for one in row.children[1:]:  # they do not say which stage
-                    several = stages_of(values["start"]) > 1
+                    several = len(stage_ranks_of(values)) > values["ranks"]
                     one.layout.display = "none" if several else ""
             self.filling = False
 
@@ -161,7 +166,7 @@ def draw(runs: Sequence[RankRun], **values: Any) -> figures.Picture:
 
 def schedule_of(values: Mapping[str, Any]) -> Schedule:
     """The schedule that the controls and lines say. Raises ScheduleRefused."""
-    return read(lines_in(values), values["micro_batches"], stages_of(values["start"]))
+    return read(lines_in(values), values["micro_batches"], stage_ranks_of(values))
 
 
 def lines_in(values: Mapping[str, Any]) -> Sequence[str]:
@@ -176,26 +181,28 @@ def first_lines(values: Mapping[str, Any]) -> list[str]:
     return lines_of(values["start"], values["ranks"], values["micro_batches"])
 
 
-def stages_of(start: str) -> int:
-    """How many stages a rank has."""
-    return 1 if start == EMPTY else stages_of_a_rank(start)
-
-
 def stage_ranks_of(values: Mapping[str, Any]) -> list[int]:
     """The rank of each stage."""
-    return [
-        stage % values["ranks"] for stage in range(values["ranks"] * stages_of(values["start"]))
-    ]
+    if values["start"] == EMPTY:
+        return stage_ranks_in_turn(values["ranks"])
+    return ALL[values["start"]].stage_ranks(values["ranks"])
 
 
 def play_schedule() -> Play:
     """1F1B with three ranks and six micro-batches, to begin with."""
+    stills = [{"start": "GPipe"}, {"start": "interleaved"}, {"start": "zero bubble"}]
+    return first_of_grid("1F1B", STARTS, RANKS, MICRO_BATCHES, stills)
+
+
+def play_all_schedules() -> Play:
+    """Those in a V as well, and such a one to begin with."""
+    stills = [{"start": "zero bubble"}, {"start": "interleaved"}, {"start": "DualPipeV"}]
+    return first_of_grid("ZBV", ALL, *ENOUGH_FOR_V, stills)
+
+
+def first_of_grid(start: str, *settings: Any) -> Play:
+    """A grid that shows this schedule for three ranks and six micro-batches."""
     make: Any = grid_class()
-    grid = make(
-        [{"start": "GPipe"}, {"start": "interleaved"}, {"start": "zero bubble"}],
-        ranks=3,
-        start="1F1B",
-        micro_batches=6,
-    )
+    grid = make(*settings, start=start, ranks=3, micro_batches=6)
     grid.first()
     return grid

@@ -1,5 +1,9 @@
 """Schedules to start from, and what is compared of them; how one is read is in judging."""
 
+from collections.abc import Callable
+from functools import partial
+from typing import NamedTuple
+
 import pandas as pd
 
 from ddp_workbook.judging.pipeline_schedules import (
@@ -11,7 +15,22 @@ from ddp_workbook.judging.pipeline_schedules import (
     Schedule,
     parse,
     read,
+    stage_ranks_in_turn,
+    stage_ranks_in_v,
 )
+
+
+class Start(NamedTuple):
+    """A schedule to start from: how it is made of ranks and micro-batches, and its formula's k."""
+
+    make: Callable[[int, int], list[list[Cell]]]
+    k: int
+    stages: int = 1  # on each rank
+    v: bool = False  # down the ranks and up again
+
+    def stage_ranks(self, ranks: int) -> list[int]:
+        """The rank of each stage."""
+        return stage_ranks_in_v(ranks) if self.v else stage_ranks_in_turn(ranks, self.stages)
 
 
 def compare(ranks: int, micro_batches: int) -> pd.DataFrame:
@@ -20,8 +39,9 @@ def compare(ranks: int, micro_batches: int) -> pd.DataFrame:
     Stages are those of one rank; a schedule with two has stages half as large.
     """
     rows = {}
-    for start, (_, stages, _) in STARTS.items():
-        schedule = read(lines_of(start, ranks, micro_batches), micro_batches, stages)
+    for start in STARTS:
+        schedule = schedule_of(start, ranks, micro_batches)
+        stages = stages_of_a_rank(start)
         first, *_, last = (held / stages for held in schedule.in_flight)
         rows[start] = {
             "stages on a rank": stages,
@@ -75,39 +95,50 @@ def zero_bubble(ranks: int, micro_batches: int) -> list[list[Cell]]:
     return result
 
 
-def interleaved(ranks: int, micro_batches: int) -> list[list[Cell]]:
-    """PyTorch's own, with two stages a rank."""
+def from_pytorch(name: str, ranks: int, micro_batches: int) -> list[list[Cell]]:
+    """PyTorch's own, with two stages a rank; a cell that overlaps two is written as these two."""
     from torch.distributed.pipelining._schedule_visualizer import get_schedule_ops
 
-    rows = get_schedule_ops("Interleaved1F1B", ranks, micro_batches, num_stages_per_rank=2)
+    rows = get_schedule_ops(name, ranks, micro_batches, num_stages_per_rank=2)
+    actions = [[part for one in row if one for part in one.sub_actions or [one]] for row in rows]
     return [
         [cell for action in row if (cell := parse(str(action), rank))]
-        for rank, row in enumerate(rows)
+        for rank, row in enumerate(actions)
     ]
 
 
-STARTS = {  # how to make it, stages of a rank, and the k of its formula
-    "GPipe": (gpipe, 1, 1),
-    "1F1B": (one_forward_one_backward, 1, 1),
-    "zero bubble": (zero_bubble, 1, 3),
-    "interleaved": (interleaved, 2, 2),
+STARTS = {
+    "GPipe": Start(gpipe, 1),
+    "1F1B": Start(one_forward_one_backward, 1),
+    "zero bubble": Start(zero_bubble, 3),
+    "interleaved": Start(partial(from_pytorch, "Interleaved1F1B"), 2, stages=2),
 }
+IN_V = {  # for at least as many micro-batches as there are stages
+    "ZBV": Start(partial(from_pytorch, "ZBVZeroBubble"), 6, stages=2, v=True),
+    "DualPipeV": Start(partial(from_pytorch, "DualPipeV"), 6, stages=2, v=True),
+}
+ALL = STARTS | IN_V
 
 
 def bubble_formula(start: str, ranks: int, micro_batches: int) -> float:
     """Its bubble, (p - 1) / (k m + p - 1), if all cells of a kind take the time of UNITS."""
-    k = STARTS[start][2]
+    k = ALL[start].k
     return (ranks - 1) / (k * micro_batches + ranks - 1)
 
 
 def stages_of_a_rank(start: str) -> int:
     """How many this schedule has."""
-    return STARTS[start][1]
+    return ALL[start].stages
 
 
 def lines_of(start: str, ranks: int, micro_batches: int) -> list[str]:
-    """The lines of one of STARTS."""
-    make, stages, _ = STARTS[start]
-    stage_ranks = [stage % ranks for stage in range(ranks * stages)]
-    schedule = Schedule(make(ranks, micro_batches), stage_ranks, micro_batches)
+    """The lines of one of ALL."""
+    chosen = ALL[start]
+    schedule = Schedule(chosen.make(ranks, micro_batches), chosen.stage_ranks(ranks), micro_batches)
     return [" ".join(map(schedule.name, row)) for row in schedule.cells]
+
+
+def schedule_of(start: str, ranks: int, micro_batches: int) -> Schedule:
+    """One of ALL, read from its lines."""
+    lines = lines_of(start, ranks, micro_batches)
+    return read(lines, micro_batches, ALL[start].stage_ranks(ranks))

@@ -100,10 +100,15 @@ class Attendee:
 
 def clean_name(name: object) -> str:
     """A name as all see it, on one line; ValueError if it is empty or longer than 40 characters."""
-    display_name = " ".join("".join(c if c.isprintable() else " " for c in str(name)).split())
+    display_name = one_line(name)
     if not 0 < len(display_name) <= MAX_NAME_LENGTH:
         raise ValueError(f"a name has 1 to {MAX_NAME_LENGTH} letters, not {str(name)[:60]!r}")
     return display_name
+
+
+def one_line(text: object) -> str:
+    """The text as a terminal can show it: without line ends and control characters."""
+    return " ".join("".join(c if c.isprintable() else " " for c in str(text)).split())
 
 
 def parse_news(data: bytes) -> Attendee:
@@ -135,7 +140,7 @@ def progress(news: dict) -> ExerciseProgress:
         raise ValueError(f"{attempts!r} is no number of attempts")
     if state not in ("solved", "not yet"):
         raise ValueError(f"{state!r} is no state of an exercise")
-    advice = str(news["advice"])[:MAX_ADVICE_LENGTH]
+    advice = one_line(news["advice"])[:MAX_ADVICE_LENGTH]
     return ExerciseProgress(
         state, attempts, advice, moment(news["time"]), moment(news.get("began", news["time"]))
     )

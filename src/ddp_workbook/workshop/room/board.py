@@ -12,6 +12,7 @@ from ddp_workbook.page.room_client.attendee_news import (
     MAX_NEWS_BYTES,
     Attendee,
     ExerciseProgress,
+    one_line,
     parse_news,
 )
 from manyranks.errors import WorkbookError
@@ -61,7 +62,8 @@ class Spread:
 class Board:
     """Who is there, in the order of their names, and what could not be read.
 
-    `now` is when the folder was read; `earlier` are those who gave no sign today.
+    `now` is when the folder was read; `earlier` are those who gave no sign today. `problem` says
+    why the folder cannot be read, `page_problem` why the page to project cannot be written.
     """
 
     now: float = 0.0
@@ -69,6 +71,7 @@ class Board:
     earlier: list[Attendee] = field(default_factory=list)
     corrupt: list[str] = field(default_factory=list)
     problem: str = ""
+    page_problem: str = ""
 
     def solved(self) -> list[tuple[str, int]]:
         """(exercise, how many have solved it), in the order in which the room began them today."""
@@ -138,13 +141,18 @@ def commonest(advice: list[str]) -> tuple[str, int]:
 
 
 def read_board(folder: Path, now: float | None = None) -> Board:
-    """Read every file of the folder; one that is damaged is named, and the others are shown."""
+    """Read every file of the folder; one that cannot be used is named, and the others are shown."""
     board = Board(time.time() if now is None else now)
     if not folder.is_dir():
         board.problem = f"{folder} is {'not a folder' if folder.exists() else 'not there'}"
         return board
+    try:
+        files = sorted(folder.glob("*.json"))
+    except OSError as error:  # such as no descriptor that is free
+        board.problem = f"{folder} cannot be listed: {error.strerror}"
+        return board
     attendees = []
-    for path in sorted(folder.glob("*.json")):
+    for path in files:
         if path.name.startswith("."):
             continue  # half-written: its writer renames it
         try:
@@ -152,7 +160,7 @@ def read_board(folder: Path, now: float | None = None) -> Board:
         except FileNotFoundError:
             continue  # its owner has just left
         except (OSError, ValueError):
-            board.corrupt.append(path.name)
+            board.corrupt.append(one_line(path.name))  # everybody may write into a shared folder
     for attendee in number_same_names(attendees):
         here = board.now - attendee.time < ABSENT_AFTER_S
         (board.attendees if here else board.earlier).append(attendee)
@@ -177,3 +185,14 @@ def read_attendee(path: Path) -> Attendee:
     """One file, in times of the clock that stamped it. Raises OSError or ValueError."""
     with path.open("rb") as file:
         return parse_news(file.read(MAX_NEWS_BYTES + 1)).by_the_clock(path.stat().st_mtime)
+
+
+def remove(folder: Path, name: str) -> int:
+    """Take everybody who has chosen this name out of the room; return how many they were."""
+    count = 0
+    for path in sorted(folder.glob("*.json")):
+        with contextlib.suppress(OSError, ValueError):
+            if read_attendee(path).name == name:
+                path.unlink()
+                count += 1
+    return count

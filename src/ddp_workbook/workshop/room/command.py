@@ -5,12 +5,14 @@ from typing import Annotated
 
 import typer
 
+from ddp_workbook.workshop.commands import FOR_TEACHERS
+from ddp_workbook.workshop.requirements import require_course
 from manyranks.command_line import plain_errors
 
 app = typer.Typer()
 
 
-@app.command()
+@app.command(rich_help_panel=FOR_TEACHERS)
 def room(
     folder: Annotated[
         Path | None,
@@ -22,7 +24,9 @@ def room(
     names: Annotated[
         bool, typer.Option("--names", help="Names stand on the page to project, too.")
     ] = False,
-    every: Annotated[float, typer.Option(min=0.5, help="Seconds between two looks.")] = 5.0,
+    every: Annotated[
+        float, typer.Option(min=0.5, metavar="SECONDS", help="Between two looks.")
+    ] = 5.0,
     once: Annotated[bool, typer.Option("--once", help="Show it once, and end.")] = False,
     serve: Annotated[
         bool, typer.Option("--serve", help="Listen for attendees on machines without that folder.")
@@ -30,11 +34,17 @@ def room(
     address: Annotated[
         str | None, typer.Option(help="With --serve: listen here; else this machine's address.")
     ] = None,
-    port: Annotated[int, typer.Option(min=0, max=65535, help="With --serve.")] = 8765,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, metavar="PORT", help="With --serve.")
+    ] = 8765,
     certificate: Annotated[
         Path | None, typer.Option(help="With --serve: a certificate (PEM), for TLS.")
     ] = None,
     key: Annotated[Path | None, typer.Option(help="The key of --certificate.")] = None,
+    remove: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="Take all with this name out of the room, and end."),
+    ] = None,
 ) -> None:
     """Show who is where, and at which exercise most are stuck, until Ctrl-C.
 
@@ -44,13 +54,22 @@ def room(
     answers are not shared. The exit code of --once is 1 if the folder
     cannot be read.
     """
-    from ddp_workbook.workshop.room.views import Invitation, View
+    require_course()
+    from ddp_workbook.workshop.room import board
+    from ddp_workbook.workshop.room.views import Invitation, View, people
 
     if folder is None and not serve:
         raise typer.BadParameter("name the room's --folder, or --serve the room over the network")
     if not serve and (address or certificate or key):
         raise typer.BadParameter("--address, --certificate and --key need --serve")
+    if remove is not None and (folder is None or serve):
+        raise typer.BadParameter("--remove needs the room's --folder, and no --serve")
     with plain_errors():
+        if remove is not None:
+            assert folder is not None
+            count = board.remove(folder, remove)
+            typer.echo(f"Taken out of the room: {people(count)} called {remove}.")
+            raise typer.Exit(0 if count else 1)
         if not serve:
             assert folder is not None
             raise typer.Exit(View(folder, page, every, None, names).watch(once))
@@ -67,4 +86,5 @@ def room(
             if not secure:
                 typer.echo(server.UNENCRYPTED)
             invitation = Invitation(room_server.address, room_state.code)
-            raise typer.Exit(View(folder, page, every, invitation, names).watch(once))
+            view = View(folder, page, every, invitation, names, room_state.warning)
+            raise typer.Exit(view.watch(once))

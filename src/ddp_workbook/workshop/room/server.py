@@ -3,7 +3,9 @@
 It listens on one address, takes what `shared` describes from those who know the room's code, and
 writes it into the room's folder, a file an attendee, where the board reads it. It gives nothing
 out. It takes no answer, no file and no other path, and bounds the size, the rate and the number of
-what it takes; guessing the code is slow however fast somebody asks.
+what it takes; guessing the code is slow however fast somebody asks. Open connections are bounded as
+well: those of strangers who send nothing must not use up this process's descriptors, which the
+board needs.
 """
 
 import asyncio
@@ -12,16 +14,19 @@ import hmac
 import logging
 import os
 import secrets
+import shlex
 import socket
 import ssl
 import threading
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from tornado.httpserver import HTTPServer
+from tornado.iostream import IOStream
 from tornado.web import Application, RequestHandler
 
 from ddp_workbook.page.room_client.attendee_news import MAX_NEWS_BYTES, parse_news
@@ -33,6 +38,10 @@ CODE_FILE = ".code"  # in the room's folder: a server that is started again has 
 CODE_LETTERS = "ABCDEFGHJKLMNPQRSTUVWXYZ23456789"  # without I, O, 0 and 1
 CODE_LENGTH = 6  # of the code: 32**6 are 30 bits
 MAX_PEOPLE, MAX_ADDRESSES = 300, 1000
+SILENT_AFTER_S = 300.0  # seconds without a second request, after which an attendee may be replaced
+# Open connections. All attendees of a hub have one address, and may click at the same moment.
+MAX_CONNECTIONS, MAX_CONNECTIONS_OF_ADDRESS = 400, 100
+OTHER_DESCRIPTORS = 64  # for the board, its page and Python itself
 REQUEST_TIMEOUT_S = 10.0  # seconds for a request to arrive
 UNENCRYPTED = (
     "Without --certificate, whoever reads the network's traffic reads names, progress and the code."
@@ -74,6 +83,10 @@ class Room:
         # by the address that guesses, and by the attendee who sends
         self.guesses: defaultdict[str, Bucket] = defaultdict(lambda: Bucket(rate=1, burst=20))
         self.updates: defaultdict[str, Bucket] = defaultdict(lambda: Bucket(rate=20, burst=40))
+        # by the address that sends attendees who are new; a whole class may share one
+        self.newcomers: defaultdict[str, Bucket] = defaultdict(lambda: Bucket(rate=0.5, burst=60))
+        self.requests: Counter[str] = Counter()  # that were taken from each attendee
+        self.turns_away = False  # whether the newcomer who came last found no place
 
     def path(self, own: str) -> Path:
         """The file of one attendee."""
@@ -84,19 +97,68 @@ class Room:
 
         After too many wrong codes from one address, no code of a stranger there is looked at for a
         while, the right one neither: trying all codes would take 34 years. Others hear nothing of
-        that, and those who are in the room go on.
+        that, and those who are in the room go on. Who has the code cannot fill the room at once
+        with attendees that they have invented.
         """
-        if len(self.guesses) > MAX_ADDRESSES:
-            self.guesses.clear()
+        for buckets in (self.guesses, self.newcomers):
+            if len(buckets) > MAX_ADDRESSES:
+                buckets.clear()
         guesses, known = self.guesses[asker], self.path(own).exists()
         if not known and guesses.fill() < 1:
             return 429
         credentials = authorization.encode("utf-8", "replace")
         if not hmac.compare_digest(credentials, f"Bearer {self.code}".encode()):
             return 401 if guesses.take() else 429
-        if not known and sum(1 for _ in self.folder.glob("*.json")) >= self.most:
+        if not known and self.is_full() and self.silent_attendee() is None:
+            self.turns_away = True
             return 503
+        if not known:
+            self.turns_away = False
+            if not self.newcomers[asker].take():
+                return 429
         return 0 if self.updates[own].take() else 429
+
+    def is_full(self) -> bool:
+        """Whether no further attendee has a place."""
+        return sum(1 for _ in self.folder.glob("*.json")) >= self.most
+
+    def silent_attendee(self) -> Path | None:
+        """The file of the attendee who joined longest ago of those who never came back.
+
+        They may have been invented to fill the room. Somebody who is real loses nothing: their next
+        request brings all of their news again.
+        """
+        silent = []
+        for path in self.folder.glob("*.json"):
+            with contextlib.suppress(FileNotFoundError):
+                joined = path.stat().st_mtime
+                if self.requests[path.stem] <= 1 and time.time() - joined > SILENT_AFTER_S:
+                    silent.append((joined, path))
+        return min(silent)[1] if silent else None
+
+    def make_place(self, own: str) -> None:
+        """In a full room, a newcomer takes the place of somebody who never came back."""
+        if self.path(own).exists() or not self.is_full():
+            return
+        if silent := self.silent_attendee():
+            silent.unlink(missing_ok=True)
+            self.forget(silent.stem)
+
+    def forget(self, own: str) -> None:
+        """Drop what was counted of an attendee who is not in the room any more."""
+        self.updates.pop(own, None)
+        self.requests.pop(own, None)
+
+    def warning(self) -> str:
+        """What the instructor should know of the room now, or ""."""
+        if not self.turns_away:
+            return ""
+        return (
+            f"The room is full: it has {self.most} attendees, and newcomers are turned away. If "
+            f"some are invented, `ddp-workbook room --folder {shlex.quote(str(self.folder))} "
+            "--remove NAME` takes all with that name out. A room in another folder has another "
+            "code."
+        )
 
 
 class AttendeeHandler(RequestHandler):
@@ -131,6 +193,7 @@ class AttendeeHandler(RequestHandler):
             self.finish(str(error))
             return
         path = self.room.path(own)
+        self.room.make_place(own)
         with contextlib.suppress(OSError, ValueError):
             news = news.with_news_of(parse_news(path.read_bytes()))
         try:
@@ -139,12 +202,13 @@ class AttendeeHandler(RequestHandler):
             self.set_status(400)
             self.finish(f"the instructor's disk does not take it: {error.strerror}")
             return
+        self.room.requests[own] += 1
         self.set_status(204)
 
     def delete(self, own: str) -> None:
         """Remove an attendee's news."""
         self.room.path(own).unlink(missing_ok=True)
-        self.room.updates.pop(own, None)
+        self.room.forget(own)
         self.set_status(204)
 
 
@@ -160,11 +224,65 @@ class NotFoundHandler(AttendeeHandler):
         self.finish()
 
 
+class BoundedHTTPServer(HTTPServer):
+    """Of too many open connections, it closes the one that has been open longest.
+
+    So a newcomer gets in while somebody holds all the connections that there are.
+    """
+
+    def initialize(  # type: ignore[override]
+        self, *words: Any, most: int, most_of_address: int, **options: Any
+    ) -> None:
+        """Called by tornado."""
+        super().initialize(*words, **options)
+        self.most, self.most_of_address = most, most_of_address
+        self.askers: dict[IOStream, str] = {}  # open connections, the oldest first
+
+    def handle_stream(self, stream: IOStream, address: tuple) -> None:
+        """Called by tornado for each new connection."""
+        asker = address[0]
+        of_asker = [other for other, its_asker in self.askers.items() if its_asker == asker]
+        if len(of_asker) >= self.most_of_address:
+            self.hang_up(of_asker[0])
+        elif len(self.askers) >= self.most:
+            self.hang_up(next(iter(self.askers)))
+        self.askers[stream] = asker
+        super().handle_stream(stream, address)
+
+    def hang_up(self, stream: IOStream) -> None:
+        """Close a connection; the one who asks over it tries again later."""
+        del self.askers[stream]
+        stream.close()
+
+    def on_close(self, server_conn: Any) -> None:
+        """Called by tornado when a connection has ended."""
+        self.askers.pop(server_conn.stream, None)
+        super().on_close(server_conn)
+
+
+def connection_limit() -> int:
+    """How many connections may be open here: the limit of open files is raised if it can be.
+
+    A shell on macOS has 256 descriptors, one on Linux 1,024.
+    """
+    try:
+        import resource
+    except ImportError:  # Windows
+        return MAX_CONNECTIONS
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = MAX_CONNECTIONS + OTHER_DESCRIPTORS
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        return max(1, raised - OTHER_DESCRIPTORS)
+    return MAX_CONNECTIONS
+
+
 def code_of(folder: Path) -> str:
     """The room's code; made at the first call, and readable for this account alone."""
     path = folder / CODE_FILE
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if not path.exists():
             code = "".join(secrets.choice(CODE_LETTERS) for _ in range(CODE_LENGTH))
             descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
@@ -242,8 +360,10 @@ class RoomServer:
         app = Application(
             routes, default_handler_class=NotFoundHandler, log_function=lambda _: None
         )
-        self.server = HTTPServer(
+        self.server = BoundedHTTPServer(
             app,
+            most=connection_limit(),
+            most_of_address=MAX_CONNECTIONS_OF_ADDRESS,
             ssl_options=self.secure,
             max_body_size=MAX_NEWS_BYTES,
             max_header_size=8192,

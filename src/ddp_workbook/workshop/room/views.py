@@ -1,9 +1,10 @@
 """The board as an instructor sees it in a terminal, and as a page to project."""
 
 import html
+import os
 import time
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from rich.console import Console, Group
@@ -68,6 +69,8 @@ def sentences(board: Board, *, names: bool) -> list[str]:
     `names` lists who is stuck, and the files that are damaged, for the instructor's own screen.
     """
     lines = [f"The room cannot be read now: {board.problem}."] if board.problem else []
+    if board.page_problem and names:
+        lines.append(f"The page to project is not up to date: {board.page_problem}.")
     for stuck in board.stuck():
         who = f" ({', '.join(stuck.people)})" if names else ""
         count = len(stuck.people)
@@ -76,7 +79,7 @@ def sentences(board: Board, *, names: bool) -> list[str]:
             advice = "No advice is the commonest."
         lines.append(f"Stuck at {stuck.exercise}: {people(count)}{who}. {advice}")
     corrupt = board.corrupt if names else []
-    return lines + [f"This file is damaged, and was skipped: {name}." for name in corrupt]
+    return lines + [f"This file is damaged or cannot be read: {name}." for name in corrupt]
 
 
 def table(board: Board) -> Table:
@@ -130,10 +133,11 @@ def bar_lines(board: Board) -> list[str]:
     return [*lines, *map(bar_text, solved_bars(board))]
 
 
-def terminal_view(board: Board, invitation: Invitation | None = None) -> Group:
+def terminal_view(board: Board, invitation: Invitation | None = None, warning: str = "") -> Group:
     """All of it: how to join, who guessed and solved what, who is stuck, who is where."""
     how_to_join = [f"To join, in any page: {invitation.line()}"] if invitation else []
-    lines = [*how_to_join, *bar_lines(board), *sentences(board, names=True)]
+    warnings = [warning] if warning else []
+    lines = [*how_to_join, *bar_lines(board), *sentences(board, names=True), *warnings]
     return Group(*map(escape, lines), table(board))
 
 
@@ -198,31 +202,37 @@ def bar_list(bars: Sequence[Bar]) -> str:
 
 @dataclass
 class View:
-    """Where the board of a folder is shown: in the terminal, and on a page if one is named."""
+    """Where the board of a folder is shown: in the terminal, and on a page if one is named.
+
+    `warning` is asked for what the instructor should know besides.
+    """
 
     folder: Path
     page: Path | None = None
     every: float = 5.0
     invitation: Invitation | None = None
     names: bool = False
+    warning: Callable[[], str] = str
+    page_was_written: bool = field(default=False, init=False)
 
     def watch(self, once: bool = False) -> int:
         """Show the board until an interrupt, or once; return the exit code.
 
         A folder that vanishes is said to be gone, with the last view below, and is looked for
         again. The terminal keeps what was printed, so a long table can be scrolled; nothing is
-        printed while nothing changes. Raises WorkbookError if the page cannot be written.
+        printed while nothing changes. Raises WorkbookError if the page cannot be written at first;
+        later on, that is said beside the board.
         """
         console, before, last_news = Console(), Board(), None
         try:
             while True:
-                board = self.look(before)
+                board, warning = self.look(before), self.warning()
                 lines = bar_lines(board), sentences(board, names=True)
-                news = [self.invitation, lines, places(board)]
+                news = [self.invitation, lines, places(board), warning]
                 if news != last_news:
                     if not once:
                         console.rule(time.strftime("%H:%M:%S"))
-                    console.print(terminal_view(board, self.invitation))
+                    console.print(terminal_view(board, self.invitation, warning))
                     last_news = news
                 if once:
                     return int(bool(board.problem))
@@ -239,10 +249,21 @@ class View:
         if self.page is not None:
             text = projector_page(board, self.every, self.invitation, self.names)
             try:
-                write_atomically(self.page.absolute(), text)
+                self.write_page(self.page.absolute(), text)
             except OSError as error:
-                raise WorkbookError(f"{self.page} cannot be written: {error.strerror}.") from None
+                problem = f"{self.page} cannot be written: {error.strerror}"
+                if not self.page_was_written:
+                    raise WorkbookError(f"{problem}.") from None
+                board.page_problem = problem
         return board
+
+    def write_page(self, page: Path, text: str) -> None:
+        """Write the page; a new one with the room's code is readable for this account alone."""
+        if self.invitation and not page.exists():
+            page.parent.mkdir(parents=True, exist_ok=True)
+            os.close(os.open(page, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600))
+        write_atomically(page, text)
+        self.page_was_written = True
 
 
 def places(board: Board) -> list[tuple]:
