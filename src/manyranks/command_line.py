@@ -11,9 +11,14 @@ import typer
 from typer.core import TyperCommand
 
 OWN_PROGRAM = "For a training program of your own"  # a heading of --help
-SCRIPT = typer.Argument(metavar="SCRIPT", help="The script, and after -- its own command line.")
-Script = Annotated[list[str], SCRIPT]
-OptionalScript = Annotated[list[str] | None, SCRIPT]
+OptionalScript = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SCRIPT", help="The script, and after -- its own command line."),
+]
+Module = Annotated[
+    str | None,
+    typer.Option("-m", metavar="MODULE", help="Run a module, as python -m does, not a file."),
+]
 Network = Annotated[
     str | None, typer.Option(help='"1 Gbit/s, 0.5 ms": communicate as on such a network.')
 ]
@@ -21,6 +26,16 @@ AsIfGPUs = Annotated[
     bool, typer.Option(help="Compute on the CPU what asks for a GPU that is not here.")
 ]
 Timeout = Annotated[float, typer.Option(help="Seconds until the ranks are stopped.")]
+
+
+def script_words(script: list[str] | None, module: str | None) -> list[str]:
+    """What to run, and its own command line."""
+    if module:
+        return ["-m", module, *(script or [])]
+    for name in (script or [])[:1]:
+        if not Path(name).exists() and Path(*name.split(".")).with_suffix(".py").is_file():
+            raise typer.BadParameter(f"{name} is a module: write -m {name}.", param_hint="SCRIPT")
+    return script or []
 
 
 class ScriptCommand(TyperCommand):

@@ -10,11 +10,13 @@ from rich.table import Table
 from manyranks.command_line import (
     OWN_PROGRAM,
     AsIfGPUs,
+    Module,
     Network,
-    Script,
+    OptionalScript,
     ScriptCommand,
     Timeout,
     plain_errors,
+    script_words,
 )
 
 app = typer.Typer()
@@ -22,8 +24,9 @@ app = typer.Typer()
 
 @app.command(cls=ScriptCommand, rich_help_panel=OWN_PROGRAM)
 def profile(
-    script: Script,
+    script: OptionalScript = None,
     *,
+    module: Module = None,
     ranks: Annotated[int, typer.Option(min=1, help="How many ranks.")] = 2,
     steps: Annotated[int, typer.Option(min=1, help="Steps to look at, after the first.")] = 5,
     network: Network = None,
@@ -41,9 +44,12 @@ def profile(
     from manyranks.recording.timeline import timeline
     from manyranks.recording.traces import PARTS
 
+    words = script_words(script, module)
+    if not words:
+        raise typer.BadParameter("name a script, or a module with -m.", param_hint="SCRIPT")
     with plain_errors():
         result = timeline(
-            *script,
+            *words,
             ranks=ranks,
             steps=steps,
             network=network,

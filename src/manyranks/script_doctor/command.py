@@ -8,11 +8,13 @@ import typer
 from manyranks.command_line import (
     OWN_PROGRAM,
     AsIfGPUs,
+    Module,
     Network,
     OptionalScript,
     ScriptCommand,
     Timeout,
     plain_errors,
+    script_words,
 )
 
 app = typer.Typer()
@@ -22,6 +24,7 @@ app = typer.Typer()
 def doctor(
     script: OptionalScript = None,
     *,
+    module: Module = None,
     ranks: Annotated[int, typer.Option(help="How many ranks, 2 or more.")] = 2,
     batches: Annotated[int, typer.Option(help="Batches of each pass over a DataLoader.")] = 64,
     passes: Annotated[int, typer.Option(help="Passes over a DataLoader.")] = 12,
@@ -34,6 +37,10 @@ def doctor(
     github: Annotated[
         bool, typer.Option("--github", help="Annotate a change on GitHub with the findings, too.")
     ] = False,
+    ignore: Annotated[
+        list[str] | None,
+        typer.Option(metavar="RULE", help="Leave out what this rule finds; may be given again."),
+    ] = None,
     rule: Annotated[
         str | None,
         typer.Option(
@@ -43,8 +50,10 @@ def doctor(
 ) -> None:
     """Run a training script on a few CPU ranks, and say what is wrong.
 
-    What it writes goes to a folder that is thrown away. The exit code
-    is 1 if something is wrong or likely to be, 2 if it cannot be run.
+    What it writes by Python goes to a folder that is thrown away; what a
+    library writes without Python, or a program that it starts, is real.
+    The exit code is 1 if something is wrong or likely to be, 2 if it
+    cannot be run.
     """
     if rule is not None:
         from manyranks.script_doctor.explanations import explain
@@ -52,7 +61,8 @@ def doctor(
         with plain_errors():
             typer.echo(explain(rule))
         return
-    if not script:
+    words = script_words(script, module)
+    if not words:
         raise typer.BadParameter("name a script, or a rule with --explain.", param_hint="SCRIPT")
     if as_json and github:
         raise typer.BadParameter("--json prints JSON alone; leave one of the two out.")
@@ -61,7 +71,7 @@ def doctor(
 
     with plain_errors():
         report = run_doctor(
-            *script,
+            *words,
             ranks=ranks,
             batches=batches,
             passes=passes,
@@ -70,6 +80,7 @@ def doctor(
             as_if_gpus=as_if_gpus,
             network=network,
             timeout=timeout,
+            ignore=ignore or (),
         )
     typer.echo(json.dumps(report.as_dict(), indent=2) if as_json else str(report))
     for command in workflow_commands(report) if github else ():

@@ -7,6 +7,7 @@ properly and the loss is no mean over rows.
 """
 
 from collections import Counter
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
@@ -22,6 +23,7 @@ DIRECTION = 1e-6  # of 1 - cosine
 SCALED = 0.01  # of a factor: a step that depends on how rows are divided makes smaller ones
 NO_GRADIENT = 1e-12
 NEGLIGIBLE = 1e-4  # of the root mean square: below it a gradient may be rounding alone
+ROUNDED_NEGLIGIBLE = 0.3  # the same, with 16 bits
 NO_WEIGHT = 0.01  # of a rank's gradient in the one that is used
 
 
@@ -60,6 +62,23 @@ class Difference:
 
 
 @dataclass
+class Parts:
+    """What each rank multiplied its parts of the gradients by, between backward and the step."""
+
+    factors: list[float]
+    norms: list[float]  # of all its parts, before
+    name: str = ""  # of the parameter; empty if that is of a rank's stage as a whole
+
+
+@dataclass
+class Replicas:
+    """Ranks that hold the same stage: the parameters whose gradients differ."""
+
+    steps: int = 0  # in which they were compared
+    apart: list[str] = field(default_factory=list)
+
+
+@dataclass
 class Comparison:
     """The result for the first steps; `why_not` says why none could be compared."""
 
@@ -76,13 +95,26 @@ class Comparison:
     apart: float = 0.0  # how far the ranks' gradients are from each other, relative
     averaging: Averaging = Averaging.UNKNOWN
     weights: list[float] = field(default_factory=list)  # of the ranks' own gradients
-    shards: list[float] = field(default_factory=list)  # factors of the ranks, if they differ
+    parts: Parts | None = None  # of a model that is cut, if the ranks scale theirs apart
+    of_stages: Replicas | None = None
     rates: tuple[float, float] | None = None  # of the ranks and of one process, if they differ
     lines: list[str] = field(default_factory=list)
 
 
 def compare(run: ReferenceRun) -> Comparison:
     """Compare the first steps of the ranks with one process, and say how they differ."""
+    result = compare_steps(run)
+    steps = run.observed.steps.values()
+    result.parts = next(filter(None, map(parts_scaled_apart, steps)), None)
+    if run.division.stages > 1:
+        result.of_stages = replicas_of_stages(list(steps))
+    if len(run.division.readers) < run.ranks:
+        result.averaging = Averaging.UNKNOWN  # a rank's own gradient is one of a part of the model
+    return result
+
+
+def compare_steps(run: ReferenceRun) -> Comparison:
+    """The comparison up to the first step that differs."""
     ranks = run.observed.steps
     if not ranks:
         return Comparison(Kind.NOT_COMPARED, "outside of backward, no step was made by all ranks")
@@ -92,7 +124,7 @@ def compare(run: ReferenceRun) -> Comparison:
     result = replace(alone, why_not=joined.why_not or "one process makes no step with its rows")
     for key in sorted(set(ranks) & set(joined.steps), key=lambda key: (key[1], key[0])):
         of_ranks, one, is_first = ranks[key], joined.steps[key][0], key[1] == 1
-        if why_not := reason_against(of_ranks, one, is_first):
+        if why_not := reason_against(of_ranks, one, is_first, run.division.first_readers):
             return result if result.kind is Kind.EQUAL else replace(alone, why_not=why_not)
         if not is_first:
             before = key[0], key[1] - 1
@@ -117,13 +149,18 @@ def gradients_of_first_step(run: ReferenceRun) -> tuple[list[torch.Tensor], torc
     if not both:
         raise LaunchRefused(f"Nothing can be compared: {joined.why_not or 'no step was made'}.")
     of_ranks, one = run.observed.steps[both[0]], joined.steps[both[0]][0]
-    if why_not := reason_against(of_ranks, one, is_first=True):
+    if why_not := reason_against(of_ranks, one, True, run.division.first_readers):
         raise LaunchRefused(f"Nothing can be compared: {why_not}.")
     return [gradient(record, one.names) for record in of_ranks], gradient(one, one.names)
 
 
-def reason_against(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) -> str:
-    """Why a step of the ranks and one of the process cannot be compared; "" if it can."""
+def reason_against(
+    of_ranks: list[StepRecord], one: StepRecord, is_first: bool, readers: list[int]
+) -> str:
+    """Why a step of the ranks and one of the process cannot be compared; "" if it can.
+
+    `readers` are the ranks whose rows the process had.
+    """
     first = of_ranks[0]
     if any(record.names != one.names for record in of_ranks):
         return "on one rank the optimizer has other parameters"
@@ -131,11 +168,15 @@ def reason_against(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) 
         return "none of its parameters is small enough to be kept"
     if any(first.weights[name].shape != one.weights[name].shape for name in first.names):
         return "its parameters have other shapes on one rank"
+    if any(r.weights[name].isnan().any() for r in of_ranks for name in r.names):
+        return "its weights are nan, or the parts of the ranks make no whole tensors"
     if any(
         not vector.isfinite().all() for r in [*of_ranks, one] for vector in r.gradients.values()
     ):
         return "its gradients are nan or infinite"
-    rows = Counter(row for record in of_ranks for row in record.rows)
+    if not any(vector.any() for r in [*of_ranks, one] for vector in r.gradients.values()):
+        return "no parameter of its optimizer gets a gradient"
+    rows = Counter(row for rank in readers for row in of_ranks[rank].rows)
     if rows != Counter(one.rows):
         return (
             "one process takes other rows to this step: they come from no DataLoader, depend on "
@@ -160,12 +201,16 @@ def other_update(before: list[StepRecord], after: list[StepRecord]) -> bool:
     """
     names = before[0].names
     reference = gradient(before[-1], names)
-    counts = reference.abs() > NEGLIGIBLE * reference.square().mean().sqrt()
+    is_rounded = any(record.rounded for record in before + after)
+    negligible, tolerance = (
+        (ROUNDED_NEGLIGIBLE, ROUNDED_TOLERANCE) if is_rounded else (NEGLIGIBLE, LATER_TOLERANCE)
+    )
+    counts = reference.abs() > negligible * reference.square().mean().sqrt()
     *of_ranks, one = [
         (flat(late.weights, names) - flat(early.weights, names))[counts]
         for early, late in zip(before, after, strict=True)
     ]
-    return any(difference(update, one).relative > LATER_TOLERANCE for update in of_ranks)
+    return any(difference(update, one).relative > tolerance for update in of_ranks)
 
 
 def compare_step(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) -> Comparison:
@@ -173,7 +218,8 @@ def compare_step(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) ->
     names, tolerance = one.names, TOLERANCE if is_first else LATER_TOLERANCE
     if any(record.rounded for record in of_ranks):
         tolerance = ROUNDED_TOLERANCE
-    whole = difference(gradient(of_ranks[0], names), gradient(one, names))
+    of_each = [difference(gradient(record, names), gradient(one, names)) for record in of_ranks]
+    whole = max(of_each, key=lambda of_rank: of_rank.relative)
     found = describe(Comparison(Kind.OTHER, steps=1, rows=len(one.rows)), of_ranks)
     if whole.relative < tolerance and found.apart < tolerance:
         found.kind = Kind.EQUAL
@@ -197,6 +243,7 @@ def compare_step(of_ranks: list[StepRecord], one: StepRecord, is_first: bool) ->
 def describe(result: Comparison, of_ranks: list[StepRecord]) -> Comparison:
     """What a step of the ranks alone tells: shares, and what its gradient is made of."""
     names = of_ranks[0].names
+    result.lines = of_ranks[0].lines
     if any(record.names != names for record in of_ranks):
         return result
     used = [gradient(record, names) for record in of_ranks]
@@ -207,11 +254,7 @@ def describe(result: Comparison, of_ranks: list[StepRecord]) -> Comparison:
     ]
     result.shares = [len(record.rows) for record in of_ranks]
     result.drew = any(record.drew for record in of_ranks)
-    result.lines = of_ranks[0].lines
     result.apart = max(difference(other, used[0]).relative for other in used)
-    factors = [record.shards for record in of_ranks if record.shards is not None]
-    if len(factors) == len(of_ranks) and max(factors) - min(factors) > SCALED * max(factors):
-        result.shards = factors
     result.names, result.parameters = apart, len(names)
     result.left_out = of_ranks[0].parameters - len(names)
     used = [gradient(record, apart or names) for record in of_ranks]  # one cause, if some differ
@@ -220,7 +263,60 @@ def describe(result: Comparison, of_ranks: list[StepRecord]) -> Comparison:
     if all(NO_GRADIENT < norm < float("inf") for norm in norms):
         tolerance = ROUNDED_TOLERANCE if any(r.rounded for r in of_ranks) else TOLERANCE
         result.averaging, result.weights = averaging(used, own, tolerance)
+        if result.apart > tolerance and result.averaging is not Averaging.OWN:
+            result.averaging = Averaging.OTHER  # no one gradient that all use
     return result
+
+
+def replicas_of_stages(steps: list[list[StepRecord]]) -> Replicas | None:
+    """The gradients of the ranks that hold the same stage; None if each stage is on one rank."""
+    replicas = Replicas()
+    for of_ranks in steps:
+        by_names: dict[tuple[str, ...], list[StepRecord]] = {}
+        for record in of_ranks:
+            by_names.setdefault(tuple(record.names), []).append(record)
+        several = [
+            records
+            for names, records in by_names.items()
+            if len(records) > 1 and not records[0].cut.issuperset(names)
+        ]
+        for first, *others in several:
+            replicas.apart += [
+                name
+                for name in first.names
+                if name not in first.cut
+                if any(not close(gradient(o, [name]), gradient(first, [name])) for o in others)
+            ]
+        replicas.steps += bool(several)
+    return replicas if replicas.steps else None
+
+
+def parts_scaled_apart(of_ranks: list[StepRecord]) -> Parts | None:
+    """The factors by which ranks multiply their parts of one gradient, if they are not the same."""
+    tolerance = SCALED if any(record.rounded for record in of_ranks) else TOLERANCE
+    of_names: dict[str, dict[int, float]] = {}
+    for rank, record in enumerate(of_ranks):
+        for name, factor in zip(record.names, record.factors, strict=True):
+            if factor is not None:
+                of_names.setdefault(name, {})[rank] = factor
+    worst = max(of_names, key=lambda name: spread(of_names[name].values()), default="")
+    if worst and spread(of_names[worst].values()) > tolerance:
+        factors, name = of_names[worst], worst
+    else:  # stages of a pipeline have no parameter in common
+        factors, name = {}, ""
+        for rank, record in enumerate(of_ranks):
+            own = [factor for factor in record.factors if factor is not None]
+            if own and spread(own) <= tolerance:
+                factors[rank] = own[0]
+        if spread(factors.values()) <= tolerance:
+            return None
+    return Parts([*factors.values()], [of_ranks[rank].norm for rank in factors], name)
+
+
+def spread(factors: Collection[float]) -> float:
+    """How far these are from each other, relative to the largest."""
+    largest = max(map(abs, factors), default=0)
+    return (max(factors) - min(factors)) / largest if largest else 0
 
 
 def averaging(
@@ -231,7 +327,8 @@ def averaging(
     weights = torch.linalg.lstsq(parts, used[0][:, None]).solution[:, 0]
     rest = difference(parts @ weights, used[0]).relative
     beside_mean = difference(used[0], parts.mean(1))
-    if beside_mean.is_parallel(tolerance):  # asked first: own gradients may be parallel, too
+    is_one = difference(used[-1], used[0]).relative < tolerance
+    if is_one and beside_mean.is_parallel(tolerance):  # first: own gradients may be parallel, too
         kind = Averaging.MEAN
     elif all(difference(*pair).is_parallel() for pair in zip(used, own, strict=True)):
         kind = Averaging.OWN

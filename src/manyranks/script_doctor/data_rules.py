@@ -24,12 +24,11 @@ def same_rows(facts: Facts) -> Iterator[Finding]:
     for model in sorted({f["model"] for f in facts.of_any_rank("forward") if f["trains"]}):
         forwards = facts.on_all_ranks("forward", model=model, trains=True)
         with_input = [f for f in forwards if f[0]["input"] is not None]
-        if not with_input or (
-            with_input[0][0]["sharded"] and not with_input[0][0]["type"].startswith("FSDP")
-        ):
+        if not with_input:
             continue
-        same = [f for f in with_input if equal([fact["input"] for fact in f])]
-        if len(with_input) > 1 and len(same) >= MIN_EQUAL_SHARE * len(with_input):
+        readers = facts.division.first_readers
+        same = [f for f in with_input if equal([f[rank]["input"] for rank in readers])]
+        if len(readers) > 1 < len(with_input) and len(same) >= MIN_EQUAL_SHARE * len(with_input):
             forward, passes = lines_of(with_input[0][0]), facts.passes(trained=True)
             loader = lines_of(passes[0][0], key="made") if passes else ()
             sampler = passes[0][0].get("distributed") if passes else None
@@ -51,7 +50,7 @@ def same_rows(facts: Facts) -> Iterator[Finding]:
 
 def whole_data_sets(facts: Facts) -> Iterator[Finding]:
     """Each rank goes through all rows, in an order of its own."""
-    for passes in facts.passes(trained=True):
+    for passes in facts.passes(trained=True) if len(facts.division.readers) > 1 else ():
         items = [f.get("items") for f in passes]
         plain = passes[0]["sampler"] in ("RandomSampler", "SequentialSampler")
         if passes[0]["own_batches"] or not plain or not equal([f.get("length") for f in passes]):
@@ -114,7 +113,8 @@ def samplers(facts: Facts) -> Iterator[Finding]:
             for name in ("seed", "shuffle", "num_replicas", "epoch")
             if not equal([g[name] for g in arguments])
         ]
-        shared = len({g["rank"] for g in arguments}) < len(arguments)
+        ranks_given = [{arguments[rank]["rank"] for rank in of} for of in facts.division.readers]
+        shared = len(set().union(*ranks_given)) < len(ranks_given)
         if differing or shared:
             name = differing[0] if differing else "rank"
             values = " and ".join(dict.fromkeys(str(g[name]) for g in arguments[:2]))
@@ -303,7 +303,10 @@ def draws(facts: Facts) -> Iterator[Finding]:
     """The same random numbers on all ranks, or in all workers."""
     # A GPU's generator would have drawn, if that is the one which the script seeds.
     dropout = [] if facts.of_any_rank("seeds_a_gpu") else facts.on_all_ranks("drew")
-    same = [f for f in dropout if equal([fact["state"] for fact in f])]
+    readers = facts.division.first_readers  # ranks that share one model must draw alike
+    if len(readers) == 1:
+        return
+    same = [f for f in dropout if equal([f[rank]["state"] for rank in readers])]
     if len(dropout) > 1 and len(same) >= MIN_EQUAL_SHARE * len(dropout):
         yield Finding(
             "equal-dropout",
@@ -324,7 +327,8 @@ def augmentation(facts: Facts, loader_lines: tuple[str, ...]) -> Iterator[Findin
     """Rows that are changed by the same random numbers on all ranks."""
     draws = facts.on_all_ranks("drawn", worker=None)
     for name in draws[0][0]["states"] if draws else ():
-        states = [[f["states"].get(name) for f in of_ranks] for of_ranks in draws]
+        readers = facts.division.first_readers
+        states = [[of_ranks[rank]["states"].get(name) for rank in readers] for of_ranks in draws]
         if len(states) > 1 and all(equal(row) and row[0] is not None for row in states):
             yield Finding(
                 "equal-augmentation",
@@ -351,9 +355,10 @@ def worker_seeds(facts: Facts, loader_lines: tuple[str, ...]) -> Iterator[Findin
     example = next(iter(firsts[0].values()))
     for name in example["states"]:
         in_rank = [[f["states"].get(name) for f in first.values()] for first in firsts]
-        across = [first[0]["states"].get(name) for first in firsts if 0 in first]
+        readers = facts.division.first_readers
+        across = [firsts[rank][0]["states"].get(name) for rank in readers if 0 in firsts[rank]]
         inside = all(len(states) > 1 and equal(states) for states in in_rank)
-        if inside or (len(across) == facts.ranks and equal(across)):
+        if inside or (len(across) == len(readers) and equal(across)):
             who = "All workers of a loader" if inside else "The workers of all ranks"
             yield Finding(
                 "equal-worker-seeds" if inside or name != "torch" else "equal-augmentation",

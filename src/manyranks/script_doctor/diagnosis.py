@@ -6,14 +6,14 @@ import os
 import signal
 import tempfile
 import textwrap
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from manyranks.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
+from manyranks.errors import HangUndecided, LaunchRefused, Proof, RankFailed, RanksHung
 from manyranks.launcher import fork_server
 from manyranks.launcher.calls import Call, call_of
 from manyranks.launcher.hang_detection import HangLimits
@@ -21,7 +21,8 @@ from manyranks.launcher.launch import run_ranks
 from manyranks.launcher.limits import usable_cores
 from manyranks.network.links import Network
 from manyranks.script_doctor.call_rules import compared_calls
-from manyranks.script_doctor.comparison import compare, gradients_of_first_step
+from manyranks.script_doctor.comparison import Kind, compare, gradients_of_first_step
+from manyranks.script_doctor.explanations import explain
 from manyranks.script_doctor.facts import NOTE, WRONG, Facts, Finding, equal, number_in_words
 from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker
@@ -32,6 +33,10 @@ from manyranks.script_doctor.rules import evaluate_rules
 IDLE_S = 20.0  # seconds in which nothing happens until a script counts as hung
 REFERENCE_S = 60.0  # seconds for the script on one rank, at most
 WIDTH = 96
+TOO_SLOW = (
+    "The ranks had not finished after {:g} s, and were stopped. If they need longer, as while "
+    "torch.compile compiles, give them more time: --timeout."
+)
 # Else each rank would import its observers, and what they replace.
 fork_server.preload(ObservedWorker.__module__, "safetensors.torch")
 
@@ -54,6 +59,8 @@ class DoctorReport:
     ending: str = ""  # the error with which the script ended; empty if it did not
     printed: str = field(default="", repr=False)
     path: str = ""  # of the script; empty for what has no file
+    programs: list[str] = field(default_factory=list)  # that the script has started
+    ignored: list[str] = field(default_factory=list)  # rules whose findings were left out
 
     @property
     def exit_code(self) -> int:
@@ -65,7 +72,10 @@ class DoctorReport:
     def as_dict(self) -> dict[str, Any]:
         """For JSON."""
         findings = [asdict(finding) for finding in self.findings]
-        names = ("script", "ranks", "steps", "files", "looked_at", "not_seen", "stated", "ending")
+        names = (
+            *("script", "ranks", "steps", "files", "programs", "looked_at", "not_seen", "stated"),
+            *("ending", "ignored"),
+        )
         values = {name: getattr(self, name) for name in names}
         return {"version": 1} | values | {"findings": findings}
 
@@ -77,12 +87,14 @@ class DoctorReport:
             via = f" (from {', '.join(others[:3])})" if others else ""
             parts.append(f"\n{finding.level}: {finding.rule}, {first}{via}")
             parts += wrapped(f"{finding.fact} {finding.meaning} See {finding.page}.", "    ")
-        names = ", ".join(self.files[:5]) + (", …" if len(self.files) > 5 else "")
+        names, programs = map(first_ones, (self.files, self.programs))
         for title, lines in (
             ("In order", self.looked_at),
             ("For you to judge", self.stated),
             ("Not seen", self.not_seen),
             ("Written to a folder that is gone", [names] if names else []),
+            ("It started programs, and what they did is real", [programs] if programs else []),
+            ("Left out, as asked", self.ignored),
         ):
             if lines:
                 parts += ["", *wrapped(f"{title}: {'; '.join(lines)}".rstrip(".") + ".")]
@@ -101,6 +113,11 @@ class DoctorReport:
     __repr__ = __str__
 
 
+def first_ones(names: list[str]) -> str:
+    """The first five."""
+    return ", ".join(names[:5]) + (", …" if len(names) > 5 else "")
+
+
 def wrapped(text: str, indent: str = "") -> list[str]:
     """The text in lines."""
     return textwrap.wrap(text, WIDTH, initial_indent=indent, subsequent_indent=indent)
@@ -117,6 +134,7 @@ def doctor(
     as_if_gpus: bool = True,
     network: str | Network | None = None,
     timeout: float = 120,
+    ignore: Sequence[str] = (),
 ) -> DoctorReport:
     """Run a training script, unmodified, on a few CPU ranks, and say what was seen.
 
@@ -125,7 +143,8 @@ def doctor(
     alike. Then it runs once more on one rank, with the batches of all, and the first steps are
     compared. What it opens for writing, and removes, is redirected to a folder that is thrown away.
     Where there is no GPU, what asks for one computes on the CPU, unless `as_if_gpus` is False.
-    After `timeout` seconds the ranks are stopped; what was seen until then is judged.
+    After `timeout` seconds the ranks are stopped; what was seen until then is judged. Findings of
+    the rules in `ignore` are left out, which the report says.
 
     Raises LaunchRefused if the script cannot be run at all, and LaunchInterrupted.
     """
@@ -137,12 +156,15 @@ def doctor(
     ):
         if not isinstance(value, int) or value < least:
             raise LaunchRefused(f"{name}={value!r}: the doctor needs {least} or more.")
+    for rule in ignore:
+        explain(rule)  # raises UnknownRule
     call = call_of(script, words, {}, ranks)
     with observation_folder() as folder:
         extent = Extent(batches, passes, steps, seconds)
         observed = ObservedWorker(call.worker, folder, extent)
         limits = HangLimits(idle=IDLE_S, processor=timeout, patience=timeout, polling=IDLE_S)
-        output, ending, hung, killed = io.StringIO(), "", False, False
+        output, ending = io.StringIO(), ""
+        hung = killed = stopped = False
         try:
             run_ranks(
                 Call(observed, call.args, call.kwargs),
@@ -154,13 +176,16 @@ def doctor(
                 as_if_gpus=as_if_gpus,
             )
         except (RankFailed, HangUndecided) as error:
-            ending = error.explain()
             returncode = getattr(error, "returncode", None)
-            hung = isinstance(error, RanksHung) or returncode is not None
+            stopped = came_to_its_limit(error)
+            ending = TOO_SLOW.format(timeout) if stopped else error.explain()
+            hung = not stopped and (isinstance(error, RanksHung) or returncode is not None)
             killed = returncode == -signal.SIGKILL
         reference = ReferenceRun(call, folder, ranks, as_if_gpus, min(timeout, REFERENCE_S))
         of_ranks = read_notes(folder / "facts", ranks)
-        facts = Facts(of_ranks, text_of(call), usable_cores(), hung, killed, compare(reference))
+        facts = Facts(
+            of_ranks, text_of(call), usable_cores(), hung, killed, stopped, compare(reference)
+        )
     if facts.of_any_rank("enough"):
         ending = ""  # a rank was ended by its doctor
     if not any(facts.of_ranks):
@@ -168,7 +193,16 @@ def doctor(
     name = Path(call.file or "the worker").name
     report = diagnosis_of(facts, name, ending, output.getvalue())
     report.path = call.file or ""
+    found = {finding.rule for finding in report.findings}
+    report.ignored = [rule for rule in ignore if rule in found]
+    report.findings = [finding for finding in report.findings if finding.rule not in ignore]
     return report
+
+
+def came_to_its_limit(error: Exception) -> bool:
+    """True if the ranks were stopped while they may have been at work: nothing proves a hang."""
+    computes = isinstance(error, RanksHung) and error.proof is Proof.PROCESSOR_TIME
+    return computes or isinstance(error, HangUndecided)
 
 
 @contextlib.contextmanager
@@ -223,6 +257,7 @@ def diagnosis_of(facts: Facts, script: str, ending: str = "", printed: str = "")
         max(map(len, facts.of_each_rank("step"))),
         ending,
         printed,
+        programs=sorted({fact["name"] for fact in facts.of_any_rank("program")}),
     )
 
 
@@ -237,12 +272,20 @@ def passed_checks(facts: Facts, findings: list[Finding]) -> list[str]:
     ]
     sentences = in_order(facts.comparison)
     gradients = {"not-synchronised", "past-the-wrapper", "changed-after-ddp"}
+    is_whole = all(None not in fact["weights"] for of_ranks in steps for fact in of_ranks)
+    parts = "" if is_whole else " of the parameters that each holds whole"
     if steps and equal_in(steps, "gradients") and not failed_rules & gradients:
-        sentences.append(f"the ranks used equal gradients in {number_in_words(len(steps), 'step')}")
+        count = number_in_words(len(steps), "step")
+        sentences.append(f"the ranks used equal gradients{parts} in {count}")
     if steps and equal_in(steps, "weights") and "replicas-differ" not in failed_rules:
-        sentences.append(f"their weights were equal before {number_in_words(len(steps), 'step')}")
-    if inputs and all(
-        len({fact["input"] for fact in of_ranks}) == facts.ranks for of_ranks in inputs
+        count = number_in_words(len(steps), "step")
+        sentences.append(f"their weights{parts} were equal before {count}")
+    readers = facts.division.first_readers
+    if (
+        inputs
+        and len(readers) > 1
+        and facts.division.stages == 1  # a later stage is called with activations
+        and all(len({of[rank]["input"] for rank in readers}) == len(readers) for of in inputs)
     ):
         count = number_in_words(len(inputs), "forward pass")
         sentences.append(f"no two ranks computed with the same batch in {count}")
@@ -305,8 +348,22 @@ def unreached_parts(facts: Facts) -> list[str]:
     return (
         on_the_cpu(facts)
         + not_compared(facts.comparison)
+        + not_compared_between_ranks(facts)
         + [what for what, is_reached in reached.items() if not is_reached]
     )
+
+
+def not_compared_between_ranks(facts: Facts) -> list[str]:
+    """What cannot be set side by side of a model that is cut, unless one process has the whole."""
+    steps = facts.on_all_ranks("step")
+    has_parts = bool(steps) and any(None in fact["weights"] for fact in steps[0])
+    if facts.comparison.kind is not Kind.NOT_COMPARED or facts.comparison.of_stages:
+        return []
+    if not has_parts and facts.division.stages == 1:
+        return []
+    return [
+        "the ranks' gradients and weights beside each other: each rank holds a part of the model"
+    ]
 
 
 def on_the_cpu(facts: Facts) -> list[str]:
@@ -327,8 +384,11 @@ def facts_to_judge(facts: Facts) -> list[str]:
         [f["size"] for f in forwards if f["trains"] and f["size"]]
         for forwards in facts.of_each_rank("forward")
     ]
-    largest = [max(of_rank) for of_rank in sizes if of_rank]
-    if largest:
+    readers = facts.division.first_readers
+    largest = [max(sizes[rank]) for rank in readers if sizes[rank]]
+    # Of a model that is cut, stages get micro-batches, and several ranks one batch.
+    is_cut = len(readers) < facts.ranks or facts.sends_parts(only_by_hand=True)
+    if largest and not is_cut:
         count = f"{len(largest)} ranks" + (" that train" if len(largest) < facts.ranks else "")
         each = f"{largest[0]} on each rank" if equal(largest) else f"{max(largest)} on one rank"
         sentences.append(

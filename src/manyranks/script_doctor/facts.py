@@ -2,12 +2,18 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 from manyranks.script_doctor.comparison import Comparison, Kind
+from manyranks.script_doctor.cut_models import Division, division_of
 
 WRONG, LIKELY, NOTE = "wrong", "likely", "note"
 LEVELS = (WRONG, LIKELY, NOTE)
+SENDS_PARTS = (
+    *("send", "recv", "reduce_scatter", "reduce_scatter_tensor"),
+    *("all_to_all", "all_to_all_single"),
+)
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,7 @@ class Facts:
     cores: int = 1
     hung: bool = False
     killed: bool = False  # a rank, by the system or by a person
+    stopped: bool = False  # all ranks, at the time limit
     comparison: Comparison = field(default_factory=lambda: Comparison(Kind.NOT_COMPARED))
     cache: dict[str, list[list[dict]]] = field(default_factory=dict)
 
@@ -65,6 +72,11 @@ class Facts:
         ]
         return list(zip(*of_ranks, strict=False))
 
+    @cached_property
+    def division(self) -> Division:
+        """Which ranks compute one model together, on the same rows."""
+        return division_of(self.of_ranks)
+
     @property
     def like_one_process(self) -> bool:
         """Whether the gradients of the first steps are those of one process on the same rows."""
@@ -76,7 +88,7 @@ class Facts:
         return sorted({fact["optimizer"] for fact in self.of_any_rank("step")})
 
     def steps(self) -> Iterator[tuple[int, list[tuple[dict, ...]]]]:
-        """For each optimizer of which all parameters are whole: its steps on all ranks."""
+        """For each optimizer with parameters that are whole on all ranks: its steps there."""
         for number in self.optimizers:
             steps = self.on_all_ranks("step", optimizer=number)
             if steps and self.comparable(steps[0]):
@@ -85,17 +97,17 @@ class Facts:
     def comparable(self, step: tuple[dict, ...]) -> bool:
         """True if these are replicas of one model, which are to be equal."""
         names = {tuple(fact["names"]) for fact in step}
-        whole = not any(fact["sharded"] for fact in step)
+        has_whole = all(set(fact["weights"]) - {None} for fact in step)
         groups = {tuple(f["ranks"]) for f in self.of_any_rank("ddp") if f["ddp"] in step[0]["ddp"]}
         alone = groups and any(len(group) < self.ranks for group in groups)
-        by_hand = self.sends_parts(only_by_hand=bool(groups))
-        return len(names) == 1 and whole and not alone and not by_hand
+        by_hand = self.sends_parts(only_by_hand=bool(groups) or step[0]["sharded"])
+        return len(names) == 1 and has_whole and not alone and not by_hand
 
     def sends_parts(self, *, only_by_hand: bool) -> bool:
         """True if the script calls what gives each rank another part, as of a sharded model."""
         comms = self.of_any_rank("comm")
         ops = {f["op"] for f in comms if f["by"] == "hand" or not only_by_hand}
-        return bool(ops & {"send", "recv", "reduce_scatter", "reduce_scatter_tensor"})
+        return bool(ops & set(SENDS_PARTS))
 
     def between(self, rank: int, first: dict, last: dict | None) -> list[dict]:
         """The facts of a rank after `first` and before `last`, or to the end."""

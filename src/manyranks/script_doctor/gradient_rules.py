@@ -27,10 +27,36 @@ def gradients(facts: Facts) -> Iterator[Finding]:
         return
     for number, steps in facts.steps():
         differing = [step for step in steps if not equal([f["gradients"] for f in step])]
-        if differing:
+        if None in steps[0][0]["weights"]:
+            yield from whole_parameters(facts, number, steps, differing)
+        elif differing:
             yield from causes_of_difference(facts, number, steps, differing)
         else:
             yield from replicas(facts, number, steps)
+
+
+def whole_parameters(facts: Facts, number: int, steps: list, differing: list) -> Iterator[Finding]:
+    """Parameters that each rank holds whole, beside others of which it holds a part."""
+    if not differing or not equal([f["weights"] for f in steps[0]]):
+        yield from replicas(facts, number, steps)
+        return
+    first = differing[0]
+    others = [
+        name or f"parameter {place + 1}"
+        for place, name in enumerate(first[0]["names"])
+        if not equal([f["gradients"][place] for f in first])
+    ]
+    yield Finding(
+        "not-synchronised",
+        WRONG,
+        f"In {share_in_words(len(differing), len(steps), 'steps')} the gradients of "
+        f"{number_in_words(len(others), 'parameter')} that each rank holds whole, such as "
+        f"{others[0]}, differ between the ranks.",
+        "Such a parameter must have one gradient on all ranks: if they share the model's layers, "
+        "give them the same input, or add up what each has of a part of it; if not, average.",
+        lines_of(first[0]),
+        "11_model_parallel",
+    )
 
 
 def causes_of_difference(
@@ -70,6 +96,18 @@ def causes_of_difference(
             ),
             INSIDE_DDP_PAGE,
         )
+    elif all(map(left_equal, differing)):
+        clips = [clips[0] for clips in facts.of_each_rank("clip") if clips]
+        some = " (clip_grad_norm_ was called on some of them)" if len(clips) < facts.ranks else ""
+        yield Finding(
+            "changed-after-backward",
+            WRONG,
+            f"{fact}{some if clips else ''}, and backward had left equal ones on all of them.",
+            "Something changes them between backward and the step, on some ranks alone or by "
+            "numbers of their own: clip, scale or mask them alike on all ranks.",
+            lines_of(*clips[:1], first),
+            DDP_PAGE,
+        )
     elif wrappers or not averages_weights(facts):
         silent = [
             f
@@ -85,6 +123,14 @@ def causes_of_difference(
             lines_of(*silent[-1:], first),
             INSIDE_DDP_PAGE if wrappers else DDP_PAGE,
         )
+
+
+def left_equal(step: tuple[dict, ...]) -> bool:
+    """True if backward had left equal gradients where those of this step differ."""
+    places = range(len(step[0]["gradients"]))
+    differing = [n for n in places if not equal([fact["gradients"][n] for fact in step])]
+    left = [[fact["left"][n] for fact in step] for n in differing]
+    return all(None not in of_ranks and equal(of_ranks) for of_ranks in left)
 
 
 def new_parameters(facts: Facts, fact: str, forward: dict) -> Finding:
@@ -318,6 +364,38 @@ def buffers(facts: Facts) -> Iterator[Finding]:
                 "Each rank evaluates and saves another model: leave broadcast_buffers on, or "
                 "average them before.",
                 lines_of(alone[ends[0]["ddp"]]),
+                INSIDE_DDP_PAGE,
+            )
+
+
+def attributes(facts: Facts) -> Iterator[Finding]:
+    """What a model keeps in plain tensors: equal on all ranks at first, and not at the end."""
+    for ends in facts.on_all_ranks("end"):
+        starts = [
+            [f for f in of if f["model"] == end["model"]][:1]
+            for of, end in zip(facts.of_each_rank("start"), ends, strict=True)
+        ]
+        if not all(starts) or not equal([f["weights"] for f in ends]):
+            continue
+        differing = [
+            name
+            for name in starts[0][0]["attributes"]
+            if equal([start["attributes"].get(name) for (start,) in starts])
+            and all(name in f["attributes"] for f in ends)
+            and not equal([f["attributes"][name] for f in ends])
+        ]
+        trained = [f for f in facts.of_any_rank("forward", model=ends[0]["model"]) if f["trains"]]
+        if differing and trained:
+            yield Finding(
+                "replicas-differ",
+                NOTE,
+                f"The weights of {trained[0]['type']} are equal on all ranks at the end, and "
+                f"{number_in_words(len(differing), 'tensor')} that it keeps beside them and its "
+                f"buffers, such as {differing[0]}, came to differ.",
+                "If it computes with it, as with a mean of the rows that it has seen, the ranks "
+                "compute with models of their own, and no checkpoint holds it: make it a buffer, "
+                "and all_reduce what goes into it.",
+                lines_of(trained[0]),
                 INSIDE_DDP_PAGE,
             )
 

@@ -11,6 +11,7 @@ from manyranks.cpu_for_gpus.requests import GPU, REQUESTS, SEED
 from manyranks.diagnostics.user_code import is_own
 from manyranks.script_doctor.batch_log import seed_all
 from manyranks.script_doctor.budget import Budget, Extent
+from manyranks.script_doctor.cut_models import fit_to_one_rank
 from manyranks.script_doctor.data import LoaderObserver
 from manyranks.script_doctor.groups import GroupObserver
 from manyranks.script_doctor.notes import Notes
@@ -57,6 +58,8 @@ class ObservedWorker:
             PrintObserver(notes).install(patches)
             training.install(patches)
             recorder.install(patches)
+            if self.replay:
+                fit_to_one_rank(patches)
             try:
                 self.__wrapped__(*args, **kwargs)
                 notes.write("finished")

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
-from manyranks.script_doctor.comparison import Averaging, Comparison, Kind
+from manyranks.script_doctor.comparison import Averaging, Comparison, Kind, Parts
 from manyranks.script_doctor.facts import (
     LIKELY,
     NOTE,
@@ -15,6 +15,7 @@ from manyranks.script_doctor.facts import (
     accumulated,
     calls_by_hand,
     lines_of,
+    number_in_words,
 )
 from manyranks.script_doctor.gradient_rules import DDP_PAGE, averages_weights, near
 
@@ -31,7 +32,7 @@ CAUSES = frozenset(
     {
         *("not-synchronised", "past-the-wrapper", "changed-after-ddp", "unused-parameters"),
         *("mean-of-unequal-batches", "synchronised-twice"),
-        *("replicas-differ", "learning-rate-differs"),
+        *("replicas-differ", "learning-rate-differs", "changed-after-backward"),
         *("optimizer-before-sharding", "same-rows", "rank-alone-in-a-collective"),
         *("graph-cut", "step-on-some-ranks", "gradients-on-some-ranks"),
     }
@@ -45,19 +46,21 @@ def one_process(facts: Facts) -> Iterator[Finding]:
     by_hand = calls_by_hand(facts.of_each_rank("comm")[0], "gradient")
     sent_lines = (*(by_hand[0]["lines"] if by_hand else ()), *lines)
     hooked = bool(facts.of_any_rank("comm_hook"))
-    if averages_in_groups(facts):
-        return
-    if result.shards:
+    if result.of_stages and result.of_stages.apart:
         yield Finding(
-            "shards-scaled-apart",
+            "not-synchronised",
             WRONG,
-            "After backward, the ranks multiply their shards of one gradient by numbers of their "
-            f"own: {numbers_in_words(result.shards)}.",
-            "What is clipped by the norm of a rank's own shards is no longer one gradient: "
-            "clip_grad_norm_ of PyTorch takes the norm over all ranks.",
+            "The ranks that have the same stage of the pipeline use gradients that differ, of "
+            f"{number_in_words(len(set(result.of_stages.apart)), 'parameter')}, such as "
+            f"{result.of_stages.apart[0]}.",
+            "They are replicas of this stage: average its gradients over them before the step.",
             lines,
-            CLIPPING_PAGE,
+            "11_model_parallel",
         )
+    elif result.parts:
+        yield parts_apart(result.parts, lines_of(*facts.of_one_rank("clip")[:1]) + lines)
+    elif averages_in_groups(facts):
+        return
     elif result.kind is Kind.SCALED:
         yield Finding(
             "gradient-scaled",
@@ -87,7 +90,11 @@ def one_process(facts: Facts) -> Iterator[Finding]:
             lines,
             DDP_PAGE,
         )
-    elif result.averaging is Averaging.OWN and not is_reduced_in_backward(facts):
+    elif (
+        result.averaging is Averaging.OWN
+        and not is_reduced_in_backward(facts)
+        and not (result.kind is Kind.NOT_COMPARED and facts.sends_parts(only_by_hand=True))
+    ):
         yield Finding(
             "not-synchronised",
             NOTE if averages_weights(facts) else WRONG,
@@ -121,6 +128,28 @@ def one_process(facts: Facts) -> Iterator[Finding]:
         )
     elif result.kind is Kind.OTHER:
         yield from of_other_direction(result, facts, hooked, sent_lines)
+
+
+def parts_apart(parts: Parts, lines: tuple[str, ...]) -> Finding:
+    """Parts of one gradient that the ranks multiply by numbers of their own."""
+    what = "their shards of one gradient" if parts.name else "the gradients of their stages"
+    such = f" (here of {parts.name})" if parts.name else ""
+    fact = f"the ranks multiply {what} by numbers of their own{such}"
+    advice = (
+        "clip_grad_norm_ of PyTorch takes the norm over all ranks of a sharded parameter"
+        if parts.name
+        else "add up the squares of the stages' norms over the pipeline's ranks, and pass the root "
+        "of the sum to clip_grads_with_norm_"
+    )
+    return Finding(
+        "shards-scaled-apart",
+        WRONG if parts.name else LIKELY,
+        f"After backward, {fact}: {numbers_in_words(parts.factors)}. The norms of all that "
+        f"each steps there had been {numbers_in_words(parts.norms)}.",
+        f"What is clipped by the norm of a rank's own parts is no longer one gradient: {advice}.",
+        lines,
+        CLIPPING_PAGE,
+    )
 
 
 def of_other_direction(
@@ -265,14 +294,20 @@ def in_words(result: Comparison) -> str:
     if result.kind is Kind.SCALED:
         return f"The gradient is {difference.factor:.3f} times {of_one}, in the same direction"
     return (
-        f"The gradient is not {of_one}: it is off by {100 * difference.relative:.2g} % "
+        f"The gradient is not {of_one}: it is off by {percent(difference.relative)} "
         f"(cosine {difference.cosine:.4g}), in {names_in_words(result)}"
     )
 
 
+def percent(share: float) -> str:
+    """`0.031 %`, `31 %`, `410 %`."""
+    return f"{100 * share:.0f} %" if share >= 0.1 else f"{100 * share:.2g} %"
+
+
 def numbers_in_words(numbers: list[float]) -> str:
-    """`0.5 and 1`, or `0.5, 1 and 2`."""
-    *first, last = [f"{number:.3g}" for number in numbers]
+    """`0.5 and 1`, or `0.5, 1 and 2`; with more digits where it takes them to tell two apart."""
+    texts = [[f"{number:.{digits}g}" for number in numbers] for digits in (3, 6)]
+    *first, last = texts[len(set(texts[0])) < len(set(texts[1])) and len(set(texts[0])) == 1]
     return f"{', '.join(first)} and {last}"
 
 
@@ -295,6 +330,9 @@ def in_order(result: Comparison) -> list[str]:
     """What the comparison found in order."""
     if result.kind is Kind.EQUAL:
         return [in_words(result)]
+    if result.of_stages and not result.of_stages.apart:
+        steps = number_in_words(result.of_stages.steps, "recorded step")
+        return [f"the ranks that have the same stage use equal gradients in {steps}"]
     if result.kind in (Kind.OTHER, Kind.NOT_COMPARED) and result.averaging is Averaging.MEAN:
         is_mean = all(near(weight, 1 / len(result.weights)) for weight in result.weights)
         what = "is" if is_mean else "has the direction of"

@@ -1,13 +1,16 @@
 """Files that a script opens for writing go to a folder that is thrown away; it reads them there.
 
-What Python opens is redirected: `open`, `os.open`, pathlib, `torch.save`, and with it nearly all
-libraries; safetensors, too. What others open in C or Rust, without Python, is not.
+What Python opens is redirected: `open`, `io.FileIO`, `os.open`, pathlib, `torch.save`, and with it
+nearly all libraries; sqlite3, safetensors and PyTorch's own writers in C++, too. What others open
+in C or Rust, and what a program does that the script starts, is not: such programs are noted.
 """
 
 import builtins
 import io
 import os
+import shlex
 import shutil
+import subprocess
 import tempfile
 from collections.abc import Callable
 from importlib import import_module
@@ -40,7 +43,14 @@ class Redirection:
         patches.replace(os, "open", self._os_open)
         patches.replace(builtins, "open", self._open)
         patches.put(io, "open", builtins.open)
+        patches.put(io, "FileIO", file_class(self))
         patches.replace(torch, "save", self._save)
+        patches.replace(torch, "from_file", self._map)
+        patches.replace(torch._C, "PyTorchFileWriter", self._write)
+        patches.replace(torch.jit, "save", self._save)
+        patches.replace(torch.jit.RecursiveScriptModule, "save", self._save)
+        if find_spec("sqlite3"):
+            patches.replace(import_module("sqlite3"), "connect", self._connect)
         patches.replace(torch, "load", self._load)
         if find_spec("safetensors"):  # it opens files in Rust
             module = import_module("safetensors.torch")
@@ -53,8 +63,16 @@ class Redirection:
         patches.replace(shutil, "rmtree", self._rmtree)
         for name in ("mkdir", "rmdir", "remove", "unlink", "truncate"):
             patches.replace(os, name, self._changing)
-        for name in ("rename", "replace", "link", "symlink"):
+        for name in ("rename", "replace", "link"):
             patches.replace(os, name, self._moving)
+        patches.replace(os, "symlink", self._symlink)
+        for name in ("chmod", "lchmod", "chown", "lchown", "utime", "setxattr", "removexattr"):
+            if hasattr(os, name):  # not on all systems
+                patches.replace(os, name, self._of_file)
+        for name in ("mkfifo", "mknod"):
+            patches.replace(os, name, self._write)
+        patches.replace(subprocess.Popen, "__init__", self._start)
+        patches.replace(os, "system", self._run)
 
     # Paths
 
@@ -81,7 +99,10 @@ class Redirection:
         return target
 
     def path_to_write(self, path: Any, *, keep: bool, what: str) -> Any:
-        """Where to write; `keep` says whether what the file holds now is needed."""
+        """Where to write; `keep` says whether what the file holds now is needed.
+
+        `what` writes it; "" if it is not to be noted as written.
+        """
         absolute = self.absolute(path)
         if absolute is None:
             if isinstance(path, str | os.PathLike):
@@ -89,6 +110,8 @@ class Redirection:
             return path
         self.note(absolute, what)
         target, above = self.redirected(absolute), os.path.dirname(absolute)
+        if os.path.islink(target) and self.absolute(os.path.realpath(target)) is not None:
+            return self.path_to_write(os.path.realpath(target), keep=keep, what=what)
         if exists(target):
             return target
         if not exists(above) and not exists(self.redirected(above)):
@@ -102,7 +125,10 @@ class Redirection:
         """Note that this rank writes the file, once."""
         script_lines = lines()
         is_noted = (
-            path in self.noted_paths or path.startswith(NOT_REDIRECTED) or os.path.isdir(path)
+            not what
+            or path in self.noted_paths
+            or path.startswith(NOT_REDIRECTED)
+            or os.path.isdir(path)
         )
         if script_lines and not is_noted:
             self.noted_paths.add(path)
@@ -120,6 +146,8 @@ class Redirection:
         return call(file, mode, *args, **kwargs)
 
     def _os_open(self, call: Callable, path: Any, flags: int, *args: Any, **kwargs: Any) -> Any:
+        if flags & WRITE_FLAGS:
+            path = path_in_folder(path, kwargs)
         if kwargs.get("dir_fd") is None:
             if flags & WRITE_FLAGS:
                 path = self.path_to_write(path, keep=not flags & os.O_TRUNC, what="os.open")
@@ -131,6 +159,20 @@ class Redirection:
         if isinstance(f, str | os.PathLike):
             f = self.path_to_write(f, keep=False, what="torch.save")
         return call(obj, f, *args, **kwargs)
+
+    def _write(self, call: Callable, path: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(path, str | os.PathLike) and self.absolute(path) is not None:
+            path = self.path_to_write(path, keep=False, what=call.__name__)
+        return call(path, *args, **kwargs)
+
+    def _map(self, call: Callable, path: Any, shared: Any = None, *args: Any, **kw: Any) -> Any:
+        redirect = self.path_to_write(path, keep=True, what="from_file") if shared else None
+        return call(redirect or self.path_to_read(path), shared, *args, **kw)
+
+    def _connect(self, call: Callable, database: Any, *args: Any, **kwargs: Any) -> Any:
+        if database not in ("", ":memory:") and not kwargs.get("uri"):
+            database = self.path_to_write(database, keep=True, what="sqlite3")
+        return call(database, *args, **kwargs)
 
     def _serialize(self, call: Callable, tensors: Any, path: Any, *args: Any, **kw: Any) -> Any:
         return call(tensors, self.path_to_write(path, keep=False, what="save_file"), *args, **kw)
@@ -186,12 +228,72 @@ class Redirection:
         true_stat(absolute)  # raises what the call would raise if there is nothing
         return None  # the reader's own file stays
 
+    def _of_file(self, call: Callable, path: Any, *args: Any, **kwargs: Any) -> Any:
+        """Modes, owners and times of a copy; those of the reader's own folders stay."""
+        path = path_in_folder(path, kwargs)
+        if self.absolute(path) is not None:
+            path = self.path_to_write(path, keep=True, what="")
+            if self.absolute(path) is not None:  # a folder, or there is no such file
+                true_stat(path)
+                return None
+        return call(path, *args, **kwargs)
+
+    def _symlink(self, call: Callable, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
+        target = path_in_folder(target, kwargs)
+        above = os.path.dirname(os.path.abspath(os.fsdecode(target)))
+        source = self.path_to_read(os.path.join(above, os.fsdecode(source)))
+        return call(source, self.path_to_write(target, keep=False, what="symlink"), *args, **kwargs)
+
+    def _start(self, init: Callable, process: Any, args: Any, *others: Any, **kwargs: Any) -> None:
+        self.note_program(args)
+        init(process, args, *others, **kwargs)
+
+    def _run(self, call: Callable, command: Any) -> int:
+        self.note_program(command)
+        return call(command)
+
+    def note_program(self, command: Any) -> None:
+        """Note the name of a program that the script starts: what it does is not redirected."""
+        words = shlex.split(command) if isinstance(command, str) else [command]
+        words = [*words[0]] if words and isinstance(words[0], list | tuple) else words
+        if words and lines():
+            name = os.path.basename(os.fsdecode(words[0]))
+            self.notes.write("program", name=name, lines=lines())
+
     def _moving(self, call: Callable, source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-        source = self.path_to_write(source, keep=True, what="rename")
+        what = "" if call.__name__ == "link" else "rename"
+        source = self.path_to_write(source, keep=True, what=what)
         return call(source, self.path_to_write(target, keep=False, what="rename"), *args, **kwargs)
 
 
-_stat, _makedirs = os.stat, os.makedirs
+def path_in_folder(path: Any, options: dict[str, Any]) -> Any:
+    """The path below the folder that `dir_fd` stands for, which is taken out of the options."""
+    folder = options.get("dir_fd")
+    if folder is None or isinstance(path, int) or not os.path.isdir("/proc/self/fd"):
+        return path
+    options["dir_fd"] = None
+    return os.path.join(_readlink(f"/proc/self/fd/{folder}"), os.fsdecode(path))
+
+
+def file_class(redirection: Redirection) -> type:
+    """`io.FileIO`, redirected; a file that was opened otherwise is an instance as well."""
+
+    class Instances(type(_FileIO)):  # type: ignore[misc]
+        def __instancecheck__(cls, instance: Any) -> bool:
+            return isinstance(instance, _FileIO)
+
+    class FileIO(_FileIO, metaclass=Instances):  # type: ignore[misc, valid-type]
+        def __init__(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> None:
+            if set(mode) & set("wax+"):
+                file = redirection.path_to_write(file, keep="w" not in mode, what="FileIO")
+            else:
+                file = redirection.path_to_read(file)
+            super().__init__(file, mode, *args, **kwargs)
+
+    return FileIO
+
+
+_stat, _makedirs, _readlink, _FileIO = os.stat, os.makedirs, os.readlink, io.FileIO
 
 
 def true_stat(path: str, *, quiet: bool = False) -> os.stat_result | None:

@@ -2,7 +2,7 @@
 
 import io
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -13,6 +13,8 @@ from manyranks.errors import HangUndecided, LaunchRefused, RankFailed, RanksHung
 from manyranks.launcher.calls import Call
 from manyranks.launcher.hang_detection import HangLimits
 from manyranks.launcher.launch import run_ranks
+from manyranks.script_doctor.cut_models import division_of, whole_tensor
+from manyranks.script_doctor.notes import read_notes
 from manyranks.script_doctor.observed_worker import Extent, ObservedWorker, steps_folder
 from manyranks.script_doctor.replay import Replay
 
@@ -31,7 +33,11 @@ class StepRecord:
     weights: dict[str, torch.Tensor]
     gradients: dict[str, torch.Tensor]
     own: dict[str, torch.Tensor]
-    shards: float | None  # the factor between what backward left in the shards and what is used
+    # Of a model that is cut: by what its parts of the gradients were multiplied after backward, and
+    # the norm of all these parts before.
+    cut: set[str]  # names of the parameters of which this rank has a part
+    factors: list[float | None]
+    norm: float
     rates: list[float]
     rows: list[int]
     rounded: bool  # to 16 bits, somewhere
@@ -47,13 +53,21 @@ class Run:
     why_not: str = ""  # why there is none
 
 
-def records_of(folder: Path, ranks: int) -> dict[tuple[str, int], list[StepRecord]]:
-    """The steps that all ranks have recorded."""
+def records_of(
+    folder: Path, ranks: int, stages_of: Mapping[int, list[int]]
+) -> dict[tuple[str, int], list[StepRecord]]:
+    """The steps that all ranks have recorded.
+
+    Stages may use the same names for other parameters, so that of the stage belongs to a name.
+    """
     raw: dict[tuple[str, int], list[dict]] = {}
     for rank in range(ranks):
+        of = "".join(f" of stage {number}" for number in stages_of.get(rank, [])[:1])
         for file in steps_folder(folder, rank).glob("step-*.pt"):
             _, optimizer, number = file.stem.split("-")
-            raw.setdefault((optimizer, int(number)), []).append(torch.load(file, weights_only=True))
+            record = torch.load(file, weights_only=True)
+            record["names"] = [f"{name}{of}" for name in record["names"]]
+            raw.setdefault((optimizer, int(number)), []).append(record)
     return {
         key: [_record(of_rank, of_ranks) for of_rank in of_ranks]
         for key, of_ranks in sorted(raw.items())
@@ -63,32 +77,16 @@ def records_of(folder: Path, ranks: int) -> dict[tuple[str, int], list[StepRecor
 
 def _record(own: dict[str, Any], of_ranks: list[dict[str, Any]]) -> StepRecord:
     def whole(part: str) -> dict[str, torch.Tensor]:
+        named = [dict(zip(of["names"], of[part], strict=True)) for of in of_ranks]
         return {
-            name: whole_tensor(own[part][n], [of[part][n] for of in of_ranks])
-            for n, name in enumerate(own["names"])
-            if all(len(of[part]) > n for of in of_ranks)
+            name: whole_tensor(piece, [pieces[name] for pieces in named if name in pieces])
+            for name, piece in zip(own["names"], own[part], strict=True)
         }
 
     parts = {part: whole(part) for part in ("weights", "gradients", "own")}
-    return StepRecord(**(own | parts))
-
-
-def whole_tensor(own: dict | None, pieces: Sequence[dict | None]) -> torch.Tensor:
-    """A tensor, put together from the pieces of all ranks if it is sharded; flat, doubles.
-
-    No gradient is one of no elements.
-    """
-    if own is None:
-        return torch.zeros(0, dtype=torch.double)
-    if "shape" not in own:
-        return own["values"].double().flatten()
-    whole = torch.full(own["shape"], torch.nan, dtype=torch.double)
-    for piece in pieces:
-        if piece is not None and piece["values"].numel():
-            sizes = zip(piece["offset"], piece["values"].shape, strict=True)
-            place = tuple(slice(begin, begin + size) for begin, size in sizes)
-            whole[place] = piece["values"].double()
-    return whole.flatten()
+    pieces = zip(own["names"], own["weights"], strict=True)
+    cut = {name for name, piece in pieces if piece is not None and "shape" in piece}
+    return StepRecord(**(own | parts), cut=cut)
 
 
 class ReferenceRun:
@@ -97,13 +95,17 @@ class ReferenceRun:
     def __init__(self, call: Call, folder: Path, ranks: int, as_if_gpus: bool, timeout: float):
         self.call, self.folder, self.ranks = call, folder, ranks
         self.as_if_gpus, self.timeout = as_if_gpus, timeout
-        self.observed = Run(records_of(folder, ranks))
+        self.division = division_of(read_notes(folder / "facts", ranks))
+        self.observed = Run(records_of(folder, ranks, self.division.stages_of))
 
     def joined(self) -> Run:
         """Run it."""
+        if self.division.stages > 1:
+            stages = f"{self.division.stages} stages"
+            return Run(why_not=f"the model is cut into {stages}, which need ranks of their own")
         folder = self.folder / "one process"
         (folder / "facts").mkdir(parents=True)
-        replay = Replay([steps_folder(self.folder, rank) for rank in range(self.ranks)])
+        replay = Replay([steps_folder(self.folder, rank) for rank in self.division.first_readers])
         extent = Extent(UNLIMITED, UNLIMITED, UNLIMITED, self.timeout)
         worker = ObservedWorker(self.call.worker, folder, extent, replay)
         limits = HangLimits(
@@ -126,7 +128,7 @@ class ReferenceRun:
         reason = steps_folder(folder, 0) / "cannot_join.json"
         if reason.exists():
             return Run(why_not=json.loads(reason.read_text()))
-        steps = records_of(folder, 1)
+        steps = records_of(folder, 1, {})
         return Run(steps, "" if steps else error or "on one rank it makes no step")
 
 

@@ -228,7 +228,7 @@ def threads(facts: Facts) -> Iterator[Finding]:
 
 def no_step(facts: Facts) -> Iterator[Finding]:
     """No optimizer took a step."""
-    if facts.of_any_rank("step") or facts.of_any_rank("error") or facts.hung:
+    if facts.of_any_rank("step") or facts.of_any_rank("error") or facts.hung or facts.stopped:
         return
     before = {f["model"]: f["weights"] for f in facts.of_each_rank("start")[0]}
     if any(before.get(f["model"]) != f["weights"] for f in facts.of_each_rank("end")[0]):
@@ -262,10 +262,12 @@ RULES: Sequence[Callable[[Facts], Iterator[Finding]]] = (
     gradient_rules.before_sharding,
     gradient_rules.gradients,
     step_rules.steps,
+    step_rules.decisions_of_one_rank,
     step_rules.other_parameters,
     step_rules.nothing_sent,
     step_rules.cut_graphs,
     gradient_rules.buffers,
+    gradient_rules.attributes,
     gradient_rules.overwritten_buffers,
     data_rules.orders_of_workers,
     call_rules.names_in_other_order,

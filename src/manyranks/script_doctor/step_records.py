@@ -16,7 +16,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.optim import Optimizer
 
 from manyranks.script_doctor.batch_log import BatchLog, random_check_sum
-from manyranks.script_doctor.notes import digest, is_freed, is_sharded, row_hashes, tensors_in
+from manyranks.script_doctor.cut_models import factor_between, piece_of
+from manyranks.script_doctor.notes import digest, is_sharded, local, row_hashes, tensors_in
 from manyranks.script_doctor.patches import Patches, hide_from_observers
 
 STEPS = 2  # of each optimizer
@@ -56,13 +57,14 @@ class StepRecorder:
         self.row_hashes: list[int] = []
         self.is_new_step = True
         self.step_counts: dict[str, int] = {}
+        self.optimizers: dict[str, list[int]] = {}  # ids of those that one line has made
         self.communicated = False  # since the step before
         self.with_others: set[str] = set()  # optimizers that have not stepped alone
         self.last_state = 0  # of what draws random numbers, at the first forward pass of a step
         self.drops = False  # whether dropout was called
         self.is_rounded = False  # whether something is computed with 16 bits
         self.own_gradients: dict[int, torch.Tensor] = {}  # id of a parameter -> before averaging
-        self.reduced_shards: dict[int, torch.Tensor] = {}  # likewise, as backward leaves them
+        self.reduced: dict[int, torch.Tensor] = {}  # of a model that is cut: as backward leaves it
         self.hooks: dict[int, Any] = {}
 
     def install(self, patches: Patches) -> None:
@@ -149,9 +151,13 @@ class StepRecorder:
     ) -> None:
         """Note the weights and gradients that a step is about to use.
 
-        The line in which an optimizer was made tells on each rank which one it is.
+        The line in which an optimizer was made tells on each rank which one it is, and where the
+        line makes several, their order.
         """
-        key = f"{digest(repr(made).encode()):08x}"
+        of_line = self.optimizers.setdefault(repr(made), [])
+        if id(optimizer) not in of_line:
+            of_line.append(id(optimizer))
+        key = f"{digest(repr((made, of_line.index(id(optimizer)))).encode()):08x}"
         count = self.step_counts[key] = self.step_counts.get(key, 0) + 1
         if self.communicated:
             self.with_others.add(key)
@@ -161,14 +167,14 @@ class StepRecorder:
         self.is_new_step = True
         for parameter in parameters_of(optimizer):
             self.own_gradients.pop(id(parameter), None)
-            self.reduced_shards.pop(id(parameter), None)
+            self.reduced.pop(id(parameter), None)
 
     @guarded
-    def note_shards(self, module: nn.Module) -> None:
-        """Keep the gradients that a backward pass has left in the shards of this rank."""
-        for parameter in module.parameters():
-            if self.active and is_sharded(parameter) and parameter.grad is not None:
-                self.reduced_shards[id(parameter)] = parameter.grad.detach().clone()
+    def note_reduced(self, module: nn.Module) -> None:
+        """Keep the gradients that a backward pass has left in this rank's part of a model."""
+        for parameter in module.parameters() if self.active else ():
+            if parameter.grad is not None and not parameter.grad.is_sparse:
+                self.reduced[id(parameter)] = local(parameter.grad).clone()
 
     def _record(self, optimizer: Optimizer, names: list[str], lines: list[str]) -> dict[str, Any]:
         all_names = [name or f"parameter {n}" for n, name in enumerate(names)]
@@ -185,7 +191,8 @@ class StepRecorder:
             "weights": [piece_of(parameter) for parameter in parameters],
             "gradients": [piece_of(parameter.grad) for parameter in parameters],
             "own": [piece_of(self.own_gradients.get(id(p))) for p in parameters],
-            "shards": self._factor_of_shards(parameters),
+            "factors": [self._factor(parameter) for parameter in parameters],
+            "norm": self._norm_of_parts(parameters),
             "rates": rates(optimizer),
             "rows": self.row_hashes,
             "rounded": self.is_rounded or any(p.dtype in FEW_BITS for p in parameters),
@@ -193,20 +200,17 @@ class StepRecorder:
             "lines": lines,
         }
 
-    def _factor_of_shards(self, parameters: list[torch.Tensor]) -> float | None:
-        """By what this rank multiplied its shards after backward; None if that is no one number."""
-        pairs = [
-            (p.grad.to_local().double().flatten(), own.to_local().double().flatten())
-            for p in parameters
-            if is_sharded(p)
-            and p.grad is not None
-            and (own := self.reduced_shards.get(id(p))) is not None
-        ]
-        if not pairs:
+    def _factor(self, parameter: torch.Tensor) -> float | None:
+        """By what the script has multiplied this rank's part of a gradient after backward."""
+        before = self.reduced.get(id(parameter))
+        if before is None or parameter.grad is None:
             return None
-        used, own = (torch.cat(vectors) for vectors in zip(*pairs, strict=True))
-        factor = float(used @ own / (own @ own).clamp(min=1e-30))
-        return factor if (used - factor * own).norm() <= 1e-3 * used.norm() else None
+        return factor_between(local(parameter.grad), before)
+
+    def _norm_of_parts(self, parameters: list[torch.Tensor]) -> float:
+        """The norm of what backward left in this rank's parts of the gradients."""
+        kept = [self.reduced[id(p)] for p in parameters if id(p) in self.reduced]
+        return float(sum(part.double().square().sum() for part in kept)) ** 0.5
 
     def stop_when_done(self) -> bool:
         """Whether the steps have been made; then nothing is recorded any more."""
@@ -236,22 +240,3 @@ def parameters_of(optimizer: Optimizer) -> list[torch.Tensor]:
 def rates(optimizer: Optimizer) -> list[float]:
     """The learning rate of each group of parameters."""
     return [float(group.get("lr", 0)) for group in optimizer.param_groups]
-
-
-def piece_of(tensor: torch.Tensor | None) -> dict[str, Any] | None:
-    """A tensor, or the part of it that this rank holds and where in the whole it begins."""
-    if tensor is None:
-        return None
-    if not is_sharded(tensor):
-        if tensor.layout is torch.strided and is_freed(tensor):
-            return None
-        return {"values": tensor.detach().to_dense().cpu().clone()}
-    from torch.distributed.tensor._utils import compute_local_shape_and_global_offset
-
-    shape, offset = compute_local_shape_and_global_offset(
-        tensor.shape, tensor.device_mesh, tensor.placements
-    )
-    values = tensor.to_local().detach().cpu().clone()
-    if tuple(shape) != tuple(values.shape):
-        return None
-    return {"values": values, "offset": list(offset), "shape": list(tensor.shape)}

@@ -11,10 +11,12 @@ from manyranks.script_doctor.facts import (
     equal,
     lines_of,
     number_in_words,
+    share_in_words,
 )
 
 DDP_PAGE, SHARDED_PAGE = "02_distributed_data_parallel", "06_fully_sharded"
 COLLECTIVES_PAGE = "05_collectives"
+MIN_DECISIONS = 2  # of each kind
 
 
 def trained_by_all(facts: Facts) -> Iterator[tuple[int, list[list[dict]]]]:
@@ -75,6 +77,65 @@ def backwards_before_steps(facts_of_rank: list[dict], optimizer: int) -> list[in
         if fact["kind"] == "step" and fact["optimizer"] == optimizer:
             counts.append(backwards)
     return counts
+
+
+def decisions_of_one_rank(facts: Facts) -> Iterator[Finding]:
+    """Steps that a broadcast number decides, of which the other ranks had values of their own."""
+    if len(facts.optimizers) != 1:
+        return
+    calls = [
+        [f for f in of if f["op"] == "broadcast" and f["by"] == "hand" and f["value"] is not None]
+        for of in facts.of_each_rank("comm")
+    ]
+    by_line: dict[tuple, list[tuple[dict, ...]]] = {}
+    for now in zip(*calls, strict=False):
+        if equal([(f["lines"][:1], f["root"]) for f in now]):
+            by_line.setdefault(tuple(now[0]["lines"][:1]), []).append(now)
+    for of_line in by_line.values():
+        root = of_line[0][0]["root"]
+        others = [rank for rank in range(facts.ranks) if rank != root]
+        replaced = [now for now in of_line if not equal([fact["value"] for fact in now])]
+        # Ranks that hand in a zero to be filled have nothing of their own to say.
+        have_own = any(len({now[rank]["value"] for now in of_line}) > 1 for rank in others)
+        numbers: dict[bool | None, list[float]] = {True: [], False: []}
+        for now in of_line:
+            numbers.setdefault(steps_after(facts, now[0]), []).append(now[root]["value"])
+        if not replaced or not have_own or not is_decided_by(numbers[True], numbers[False]):
+            continue
+        other = next(
+            rank for rank in others if replaced[0][rank]["value"] != replaced[0][root]["value"]
+        )
+        yield Finding(
+            "one-rank-decides",
+            LIKELY,
+            f"This broadcast decides whether the ranks step ({len(numbers[False])} of "
+            f"{len(of_line)} times they did not), by a number of rank {root}; in "
+            f"{share_in_words(len(replaced), len(of_line), 'calls')} another rank had another one, "
+            f"first {replaced[0][other]['value']:.3g} instead of {replaced[0][root]['value']:.3g}.",
+            "If each rank computes it from its own rows, one rank's rows decide for all: reduce it "
+            "over the ranks instead, as by all_reduce with MAX or AVG.",
+            lines_of(replaced[0][root]),
+            DDP_PAGE,
+        )
+        return
+
+
+def steps_after(facts: Facts, call: dict) -> bool | None:
+    """Whether rank 0 steps after a call, before its next backward pass or the end of the pass.
+
+    None if nothing of these comes.
+    """
+    for fact in facts.between(0, call, None):
+        if fact["kind"] in ("step", "backward", "ended"):
+            return fact["kind"] == "step"
+    return None
+
+
+def is_decided_by(with_step: list[float], without: list[float]) -> bool:
+    """Whether a limit separates the numbers with a step from those without, and not by chance."""
+    if min(len(with_step), len(without)) < MIN_DECISIONS:
+        return False
+    return max(with_step) < min(without) or max(without) < min(with_step)
 
 
 def other_parameters(facts: Facts) -> Iterator[Finding]:

@@ -1,10 +1,14 @@
 """Observes models, gradients and optimizers: which calls, with what values, from which line."""
 
+import contextlib
 import itertools
 import os
 import signal
+import sys
 import weakref
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
+from types import FrameType
 from typing import Any
 
 import torch
@@ -19,8 +23,10 @@ from torch.optim.optimizer import (
     register_optimizer_step_pre_hook,
 )
 
+from manyranks.diagnostics.user_code import is_own
 from manyranks.recording.dispatch_mode import Recorder
 from manyranks.script_doctor.budget import Budget
+from manyranks.script_doctor.cut_models import has_unsent_gradients, place_of, stage_of_caller
 from manyranks.script_doctor.graph_cuts import GraphCuts
 from manyranks.script_doctor.losses import loss_divisor
 from manyranks.script_doctor.notes import (
@@ -65,6 +71,7 @@ class TrainingObserver:
         # Parameters that a module got after an optimizer was made, by id, and the lines.
         self.late: dict[int, tuple[weakref.ref, list[str]]] = {}
         self.schedules: dict[LRScheduler, list[str]] = {}  # and the lines that made them
+        self.left: dict[int, int | None] = {}  # id of a parameter -> check sum of what DDP averaged
         self.cuts = GraphCuts(notes, self._parameter_names)
         self.step_count = self.write_count = 0
         self.ended = False
@@ -253,8 +260,7 @@ class TrainingObserver:
         self._before_backward(tensors)
         with self.active_calls("backward"):
             result = run(tensors, *args, **kwargs)
-        for model in self.models:
-            self.recorder.note_shards(model)
+        self._note_left()
         for ddp, names in self.used_names.items():
             self.notes.write("used", ddp=ddp, number=len(names))
         self.used_names.clear()
@@ -267,12 +273,26 @@ class TrainingObserver:
         self.cuts.note_loss(first)
         sync = {str(self._number(w)): w.require_backward_grad_sync for w in self.wrappers}
         # Zero and None alike: what was cleared, in whichever way, is not accumulated.
-        adds = any(p.grad is not None and has_values(p.grad) for p in self._parameters())
+        adds = any(p.grad is not None and has_values(p.grad) for p in self._parameters()) or any(
+            map(has_unsent_gradients, self.models)
+        )
         loss = None
         if isinstance(first, torch.Tensor) and first.numel() == 1 and not is_sharded(first):
             loss = float(first)
         facts = {"divisor": divisor, "means": means, "loss": loss, "sync": sync, "adds": adds}
         self.notes.write("backward", **facts, weights=self._state_of_weights(), lines=lines())
+
+    @hide_from_observers
+    def _note_left(self) -> None:
+        """Note the gradients that a backward pass has left, before the script changes them."""
+        for model in self.models:
+            if any(map(is_sharded, model.parameters())):
+                self.recorder.note_reduced(model)
+        for wrapper in self.wrappers:
+            if wrapper.require_backward_grad_sync:
+                parameters = list(wrapper.parameters())
+                own = hashes(p.grad for p in parameters)
+                self.left |= dict(zip(map(id, parameters), own, strict=True))
 
     def _state_of_weights(self) -> int:
         """A number that changes when something writes to the weights: counters, and a sample."""
@@ -307,7 +327,7 @@ class TrainingObserver:
 
     @hide_from_observers
     def _before_step(self, optimizer: Optimizer, *_: Any) -> None:
-        if self.active_calls:
+        if self.active_calls or not is_called_by_script():
             return
         if id(optimizer) not in self.numbers:
             self._number(optimizer)
@@ -324,6 +344,7 @@ class TrainingObserver:
             rates=rates(optimizer),
             names=[names.get(id(p), "") for p in parameters],
             gradients=hashes(p.grad for p in parameters),
+            left=[self.left.get(id(p)) for p in parameters],
             weights=hashes(parameters),
             sizes=sizes(parameters),
             empty=sum(p.grad is None for p in parameters),
@@ -339,6 +360,8 @@ class TrainingObserver:
         own_names = [names.get(id(p), "").removeprefix("module.") for p in parameters]
         made = self.creation_lines.get(optimizer, [])
         self.recorder.note_step(optimizer, made, own_names, lines())
+        for parameter in parameters:
+            self.left.pop(id(parameter), None)
 
     def _left_out(self) -> dict[str, tuple[int | None, list[str]]]:
         """Parameters with a gradient that came after an optimizer, and that none has.
@@ -408,6 +431,7 @@ class TrainingObserver:
                 ddp=self._number(model) if is_ddp else None,
                 weights=hashes(model.parameters()),
                 buffers=dict(zip(buffers, hashes(buffers.values()), strict=True)),
+                attributes=attributes_of(model),
             )
         for optimizer in self.optimizers:
             number = self._number(optimizer)
@@ -431,8 +455,27 @@ class TrainingObserver:
             self.models.append(module)  # kept: its id must stay its own
             self._number(module)
             self.notes.write(
-                "start", model=self._number(module), weights=hashes(module.parameters())
+                "start",
+                model=self._number(module),
+                weights=hashes(module.parameters()),
+                attributes=attributes_of(module),
             )
+            self._note_place(module)
+
+    def _note_place(self, module: nn.Module) -> None:
+        """Note with which ranks this one computes the model; of a stage, see its gradients."""
+        stage = stage_of_caller(module)
+        with contextlib.suppress(AttributeError):  # private names of PyTorch's may change
+            if (place := place_of(module, stage)) is not None:
+                self.notes.write("place", model=self._number(module), **asdict(place))
+        if hasattr(stage, "perform_reduce_grad"):
+            reduce = stage.perform_reduce_grad  # after the backward passes of all micro-batches
+
+            def reduce_and_note(*args: Any, **kwargs: Any) -> None:
+                reduce(*args, **kwargs)
+                self.recorder.note_reduced(module)
+
+            stage.perform_reduce_grad = reduce_and_note
 
     def _number(self, thing: Any) -> int:
         return self.numbers.setdefault(id(thing), len(self.numbers))
@@ -503,6 +546,7 @@ class CallObserver(Recorder):
                 **{key: row[key] for key in ("group", "op", "bytes", "dtype", "shape")},
                 by=by,
                 of=training.role_of(tensors[0]) if tensors else "",
+                root=row["peer"],
                 value=numbers[0] if len(numbers) == 1 and row["dtype"] else None,
                 names=words_of_caller() if by == "hand" else {},
                 lines=lines(),
@@ -512,6 +556,30 @@ class CallObserver(Recorder):
 def torch_state() -> int:
     """A check sum of torch's random state on the CPU."""
     return digest(torch.get_rng_state().numpy().data)
+
+
+def attributes_of(model: nn.Module) -> dict[str, int | None]:
+    """Check sums of the tensors that a model keeps as plain attributes."""
+    return {
+        f"{prefix}.{name}".removeprefix("module.").removeprefix("."): hashes([value])[0]
+        for prefix, module in model.named_modules()
+        if not type(module).__module__.startswith("torch.")
+        for name, value in vars(module).items()
+        if isinstance(value, torch.Tensor) and not isinstance(value, nn.Parameter)
+    }
+
+
+def is_called_by_script() -> bool:
+    """False for a step that torch.distributed makes by itself, as get_state_dict does.
+
+    It has a learning rate of 0, and only fills the optimizer's state.
+    """
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and not is_own(frame.f_code.co_filename):
+        if frame.f_globals.get("__name__") == "torch.distributed.checkpoint.state_dict":
+            return False
+        frame = frame.f_back
+    return True
 
 
 def _flag(parameter: nn.Parameter) -> bool:

@@ -85,6 +85,17 @@ def test_training_is_ended_when_enough_was_seen(text, steps, script):
     assert any("equal gradients" in words for words in report.looked_at)
 
 
+def state_of(folder: Path) -> dict[str, tuple]:
+    """What a folder holds: of each file the mode, the time, the number of links, and the bytes."""
+    return {
+        str(path): (
+            *(path.stat().st_mode, path.stat().st_mtime, path.stat().st_nlink),
+            path.read_bytes() if path.is_file() else b"",
+        )
+        for path in [folder, *sorted(folder.rglob("*"))]
+    }
+
+
 def test_what_a_script_writes_is_read_there_and_thrown_away(script, tmp_path):
     (tmp_path / "kept.txt").write_text("precious")
     (tmp_path / "old").mkdir()
@@ -112,11 +123,35 @@ if rank == 0:
     os.remove("kept.txt"); shutil.rmtree("old"); os.truncate("train.py", 0)
     with tempfile.TemporaryDirectory() as folder:
         Path(folder, "one").write_text("1")
+    import io, mmap, sqlite3
+    with io.FileIO("kept2.txt", "w") as file:
+        file.write(b"gone")
+    assert Path("kept2.txt").read_text() == "gone" and isinstance(file, io.FileIO)
+    assert isinstance(open("kept3.txt", "rb").raw, io.FileIO)
+    os.chmod("kept3.txt", 0o600); os.utime("kept3.txt", (0, 0)); os.chmod(".", 0o700)
+    folder = os.open(".", os.O_RDONLY)
+    os.close(os.open("kept3.txt", os.O_WRONLY | os.O_TRUNC, dir_fd=folder))
+    os.symlink("kept4.txt", "latest"); Path("latest").write_text("changed")
+    os.link("kept4.txt", "hard"); Path("hard").write_text("changed")
+    with open("kept5.txt", "r+b") as file, mmap.mmap(file.fileno(), 0) as mapped:
+        mapped[:4] = b"gone"
+    database = sqlite3.connect("kept6.db")
+    database.execute("create table gone (x)"); database.close()
+    torch.from_file("kept5.txt", shared=True, size=1, dtype=torch.int64).zero_()
+    torch._C.PyTorchFileWriter("kept3.txt").write_end_of_file()
+    torch.jit.save(torch.jit.script(torch.nn.Linear(1, 1)), "kept4.txt")
+    torch.jit.script(torch.nn.Linear(1, 1)).save("kept4.txt")
+    import subprocess
+    subprocess.run(["true"]); os.system("echo hello")
 """
     )
-    before, source = sorted(tmp_path.rglob("*")), path.read_text()
+    for number in range(2, 7):
+        (tmp_path / f"kept{number}.txt").write_text("precious")
+    (tmp_path / "kept6.txt").rename(tmp_path / "kept6.db").write_text("")
+    before, source = state_of(tmp_path), path.read_text()
     report = doctor(path)
-    assert not report.ending and sorted(tmp_path.rglob("*")) == before
+    assert not report.ending and state_of(tmp_path) == before, report
+    assert report.programs == ["echo", "true"] and "what they did is real: echo" in str(report)
     assert (tmp_path / "kept.txt").read_text() == "precious" and path.read_text() == source
     assert str(tmp_path / "model.pt") in report.files
     assert "\nWritten to a folder that is gone: " in str(report)
@@ -197,6 +232,24 @@ dist.barrier()
     assert ([finding.rule for finding in report.findings], report.ending) == (rules, ""), report
 
 
+def test_the_step_that_get_state_dict_makes_is_not_counted(script):
+    """It makes one to fill the optimizer's state, and would hide that the others moved nothing."""
+    path = script(
+        "from torch.distributed.checkpoint.state_dict import get_state_dict\n"
+        f"{MODEL}for _ in range(3):\n    {STEP}get_state_dict(model, optimizer)\n"
+        "get_state_dict(model, torch.optim.SGD(model.parameters(), lr=.2))\n"
+    )
+    report = doctor(path)
+    assert (report.steps, report.findings) == (3, []), report
+    assert "the learning rate was 0.1" in report.stated, report
+
+
+def test_the_time_limit_is_no_missing_step(script):
+    path = script("import time\ntime.sleep(600)")
+    report = doctor(path, timeout=3)
+    assert (report.exit_code, report.findings) == (2, []) and "--timeout" in report.ending
+
+
 def test_a_hang_ends_and_names_the_rank(script):
     text = (
         f"{MODEL}for _ in range(4):\n    {STEP}if rank == 0:\n    dist.barrier()\nelse:\n    {STEP}"
@@ -217,6 +270,17 @@ def test_the_command_prints_json_and_its_exit_code_tells(script):
     content = json.loads(run.stdout)
     assert (run.returncode, [f["rule"] for f in content["findings"]]) == (1, ["same-rows"])
     assert content["findings"][0]["lines"][0] == "train.py:9"
+
+
+def test_a_module_is_run_and_a_rule_ignored(script):
+    """As `-m train --ignore same-rows` has it."""
+    script(
+        "x = torch.ones(4, 3)\n"
+        f"{MODEL}for _ in range(3): model(x).mean().backward(); optimizer.step()"
+    )
+    report = doctor("-m", "train", ignore=["same-rows", "no-set-epoch"])
+    assert (report.exit_code, report.steps, report.findings) == (0, 3, []), report
+    assert str(report).endswith("Left out, as asked: same-rows.")
 
 
 @pytest.mark.push("the doctor on more programs")
@@ -250,14 +314,16 @@ def test_the_program_that_new_writes_is_left_alone(strategy, tmp_path, monkeypat
         *("process_groups", "samplers"),
         *(
             pytest.param(stem, marks=pytest.mark.push("the doctor on more programs"))
-            for stem in ("fully_sharded", "fully_sharded_by_hand")
+            for stem in ("fully_sharded", "fully_sharded_by_hand", "model_parallel")
         ),
         pytest.param("fully_sharded_real_run", marks=pytest.mark.release("the doctor again")),
     ],
 )
 def test_the_chapters_are_left_alone(stem, monkeypatch):
     monkeypatch.chdir(ROOT)
-    report = doctor(ROOT / f"src/ddp_workbook/chapters/{stem}.py")
+    cut = ["--tensor", "2", "--pipeline", "2"] if stem == "model_parallel" else []
+    path = ROOT / f"src/ddp_workbook/chapters/{stem}.py"
+    report = doctor(path, *cut, ranks=4 if cut else 2)
     assert report.exit_code == 0 and report.steps >= 3, report
 
 

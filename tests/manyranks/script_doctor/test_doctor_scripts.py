@@ -128,6 +128,64 @@ EDITED = {
         ),
         {"gradients-weighted"},
     ),
+    # each stage of a pipeline is clipped by its own norm, which clip_grad_norm_ takes for the whole
+    "shards_scaled_apart_stages": (
+        "pipeline_and_fsdp",
+        edit(
+            "            clip(list(part.parameters()), group)\n",
+            "            nn.utils.clip_grad_norm_(part.parameters(), MAX_NORM)  # <- here\n",
+        ),
+        {"shards-scaled-apart"},
+    ),
+    # each rank clips by the norm of its own columns and rows
+    "shards_scaled_apart_tensor_parallel": (
+        "tensor_parallel_and_fsdp",
+        edit(
+            "    by_mesh = {}\n",
+            "    own = [getattr(p.grad, '_local_tensor', p.grad) for p in parameters]\n"
+            "    for gradient in own:\n"
+            "        gradient.mul_(MAX_NORM / nn.utils.get_total_norm(own))\n"
+            "    return\n"
+            "    by_mesh = {}\n",
+            "            optimizer.step()\n",
+            "            optimizer.step()  # <- here\n",
+        ),
+        {"shards-scaled-apart", "not-synchronised"},  # the second at 2 ranks: some are whole there
+    ),
+    # the ranks that share each layer are given other rows
+    "not_synchronised_tensor_parallel_rows": (
+        "tensor_parallel_and_fsdp",
+        edit(
+            'DistributedSampler(rows, shape[0], mesh["data"].get_local_rank())',
+            "DistributedSampler(rows)",
+            "            clip(list(model.parameters()))\n            optimizer.step()\n",
+            "            optimizer.step()  # <- here\n",
+        ),
+        {"not-synchronised", "gradient-differs"},  # the second at 4 ranks: none is whole there
+    ),
+    # rank 0's rows decide which steps all ranks leave out; the others' large losses are not asked
+    "one_rank_decides": (
+        "split_by_one_seed",
+        edit(
+            "            optimizer.step()\n",
+            "            skip = (a.square().mean() > 1).float()\n"
+            "            dist.broadcast(skip, 0)  # <- here\n"
+            "            if not skip:\n"
+            "                optimizer.step()\n",
+        ),
+        {"one-rank-decides"},
+    ),
+    # rank 0 alone clips what DDP has averaged
+    "changed_after_backward_clip": (
+        "split_by_one_seed",
+        edit(
+            "            optimizer.step()\n",
+            "            if dist.get_rank() == 0:\n"
+            "                nn.utils.clip_grad_norm_(model.parameters(), 0.01)  # <- here first\n"
+            "            optimizer.step()\n",
+        ),
+        {"changed-after-backward"},
+    ),
     # fairseq #1383, CenterNet #233: each rank augments its own rows with the same random numbers
     "equal_augmentation": (
         "seeds_differ_ddp_broadcasts",

@@ -60,6 +60,9 @@ def test_the_list_has_a_line_for_each_rule():
         (["--explain", "xyz"], 2, "There is no rule 'xyz'. There are: accumulation-without"),
         ([], 2, "name a script, or a rule with --explain"),
         (["train.py", "--json", "--github"], 2, "leave one of the two out"),
+        (["train.py", "--ignore", "same_row"], 2, "Did you mean same-rows?"),
+        (["tests.commands"], 2, "tests.commands is a module: write -m"),
+        (["-m", "no.such"], 2, "no.such"),
     ],
 )
 def test_the_command_explains_or_says_what_it_needs(words, code, said):
