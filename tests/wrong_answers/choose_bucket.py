@@ -15,13 +15,9 @@ edit('"seconds": arrivals[best]', '"seconds": arrivals[best] - latency / 2')
 edit('"seconds": arrivals[best]', '"seconds": arrivals[best] / 9')
 
 # %% a limit that is not in the list
-# told: When does the last bucket arrive with each of the limits
+# told: This is none of the limits
 edit('"limit": best', '"limit": best + 1')
 
 # %% sorts the caller's list
 # told: Which line changes one of them
 edit("    arrivals = {}\n", "    arrivals = {}\n    limits.sort()\n")
-
-# %% returns the limit's place in the list
-# told: This is none of the limits
-edit('"limit": best', '"limit": limits.index(best)')

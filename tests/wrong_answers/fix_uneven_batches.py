@@ -10,10 +10,6 @@ edit(
     "int(most)",
 )
 
-# %% meets before the loop
-# told: What is the other one for
-edit("    totals = []\n", "    dist.barrier()\n    totals = []\n")
-
 # %% a step too many where there are no rows
 # told: There are no rows here
 edit("-(-len(rows) // ranks)", "max(1, -(-len(rows) // ranks))")

@@ -31,6 +31,7 @@ edit("    ranks = sorted(", "    events.sort()\n    ranks = sorted(")
 
 # %% blames the rank that is idle least
 # told: who enters it last
+# told: came back rank: 1
 edit(
     "max(ranks, key=lambda rank: len(waits[rank]))",
     'min(ranks, key=lambda rank: len(during(rank, "call") - busy[rank]))',
@@ -38,6 +39,7 @@ edit(
 
 # %% counts a millisecond once for all that wait in it
 # told: who enters it last
+# told: required 0
 edit("len(waits[rank]))", "len({ms for _, ms in waits[rank]}))")
 
 # %% compares with the largest of the others instead of their mean
@@ -46,4 +48,5 @@ edit("sum(others) / len(others)", "max(others)")
 
 # %% adds a wait for two late ranks twice
 # told: Which of the two limits decides here
+# told: came back a late rank
 edit("len(set().union(*waits.values()))", "sum(map(len, waits.values()))")

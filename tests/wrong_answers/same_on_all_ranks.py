@@ -9,10 +9,12 @@ def same_on_all_ranks(tensors):
 
 # %% a checksum of what is printed
 # told: Which two are equal
+# told: required [2] on every rank
 edit("zlib.crc32(bits.numpy(), total)", "zlib.crc32(repr(tensor).encode(), total)")
 
 # %% compares as float32
 # told: Which two are equal
+# told: required [1, 2] on every rank
 edit(
     "tensor.contiguous().view(-1).view(torch.uint8)",
     "tensor.float().contiguous().view(-1).view(torch.uint8)",
@@ -20,11 +22,13 @@ edit(
 
 # %% a weak checksum
 # told: Which two are equal
+# told: required [3] on every rank
 edit("zlib.crc32(bits.numpy(), total)", "zlib.adler32(bits.numpy(), total)")
 
 
 # %% a checksum of what torch.save writes, which is the whole storage
 # told: Which two are equal
+# told: came back [1, 2, 3] on every rank
 def same_on_all_ranks(tensors):
     import io
 

@@ -16,6 +16,7 @@ edit("if one != name]", "if one is None]") + edit("in groups.items()", "in [*gro
 
 # %% leaves out a group of which any rank waits elsewhere
 # told: None came back, and ranks wait
+# told: required [0, 1]
 edit("!= group for rank in missing)", "!= group for rank in ranks)")
 
 # %% searches the smaller groups first, and excuses nobody

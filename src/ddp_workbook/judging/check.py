@@ -134,7 +134,7 @@ class DistributedCheck:
     network: str | None = None  # that the ranks communicate on, unless each has a GPU
     may_seed: bool = False  # the function may change the seed of torch
     function: Callable = field(default=no_solution, init=False)  # the solution; see `load`
-    seed: int | None = field(default=None, init=False)  # of a `RandomCall` after the cases
+    seeds: tuple[int, ...] = field(default=(), init=False)  # of each `RandomCall` after the cases
     random_args: Callable[[random.Random], tuple] | None = None
     group = True
 
@@ -266,7 +266,7 @@ class SingleProcessCheck(DistributedCheck):
     def cases_of(self, size: int) -> list:
         """The cases, which are the same at every world size."""
         cases = list(self.cases() if callable(self.cases) else self.cases)
-        return cases if self.seed is None else [*cases, RandomCall(self.seed)]
+        return [*cases, *map(RandomCall, self.seeds)]
 
     def ranks_of(self, case: Any, size: int) -> int:
         """How often the function is called for a case, as `times` says."""

@@ -24,7 +24,7 @@ from ddp_workbook.judging.diagnosis import (
 )
 from ddp_workbook.judging.guard import EVERY_PATH_RETURNS
 from ddp_workbook.judging.on_ranks import Calls, run_calls, run_variants
-from ddp_workbook.judging.random_calls import first_wrong_seed
+from ddp_workbook.judging.random_calls import telling_seeds
 from ddp_workbook.judging.reasons import Extent, Reasons
 from ddp_workbook.judging.wording import failure_report, wrong_part
 from manyranks.errors import RankFailed
@@ -88,14 +88,18 @@ def examine_calls(
 
 
 def examine_random_calls(check: DistributedCheck, attempt: Attempt) -> None:
-    """Raise CheckFailed if a random call goes wrong: as a further case, so that words are found."""
-    if (seed := first_wrong_seed(check, attempt)) is None:
+    """Raise CheckFailed if a random call goes wrong.
+
+    Some of them become cases, so that it gets words, and only such that explain all of these calls.
+    """
+    seeds = telling_seeds(check, attempt)
+    if not seeds:
         return
-    with_random_call = copy.copy(check)
-    with_random_call.seed = seed
-    examine_size(with_random_call, attempt, 0)
+    with_random_calls = copy.copy(check)
+    with_random_calls.seeds = seeds
+    examine_size(with_random_calls, attempt, 0)
     raise CheckFailed(
-        check.describe_call(RandomCall(seed), 0),
+        check.describe_call(RandomCall(seeds[0]), 0),
         "another result, or an error, when this call came after many others",
         "the same result, whatever was called before",
         KEEPS_STATE_OR_CHANCE,

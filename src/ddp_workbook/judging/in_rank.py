@@ -64,17 +64,17 @@ class InRank:
         path: Path | None = None,
         only: OnlyCall = None,
         progress: str = "",
-        seed: int | None = None,
+        seeds: tuple[int, ...] = (),
     ):
         self.name, self.size, self.solution, self.variants = name, size, solution, variants
         self.path, self.only, self.progress = path and str(path), only, progress
-        self.seed = seed  # of the random call
+        self.seeds = seeds  # of random calls
         user_code.hide(*CHECK_FOLDERS)  # from the reports, which this process makes
 
     def __call__(self) -> list[Records | None]:
         """By cell, what was seen in each call; None if it raised here."""
         check = load(self.name)
-        check.seed = self.seed
+        check.seeds = self.seeds
         self.prepare(check.group)
         attempt = GuardedFunction(check, self.path) if self.path else None
         records: list[Records | None] = []

@@ -27,8 +27,8 @@ fork_server.preload(InRank.__module__)
 SLOW_MESSAGE = "This machine is busy; the check goes on."
 WARM_SERVERS: set[int | None] = set()  # fork servers that have started a rank
 Calls = list[list[Observation]]  # by call and rank
-# What is known already: name, size and seed of the random call are a series of calls
-Series = tuple[str, int, int | None]
+# What is known already: name, size and seeds of random calls are a series of calls
+Series = tuple[str, int, tuple[int, ...]]
 VARIANT_CALLS: dict[tuple[Series, int | None, str], Calls | None] = {}  # by call and text, too
 SOLUTION_CALLS: dict[Series, Calls] = {}
 
@@ -49,7 +49,7 @@ def run_calls(
         WARM_SERVERS.add(fork_server.server_pid())
     output = io.StringIO()  # for the verdict, instead of showing it above
     solution = solution_to_run(check, size)
-    worker = InRank(check.name, size, solution, (), attempt.path, only, progress, check.seed)
+    worker = InRank(check.name, size, solution, (), attempt.path, only, progress, check.seeds)
     try:
         calls = launch_cells(check, attempt, worker, output, lambda: _print_slow_once(attempt))[-1]
     finally:
@@ -84,7 +84,7 @@ def run_variants(
             break
         if batch := batches.pop(0) if batches else []:
             solution = solution_to_run(check, size)
-            worker = InRank(check.name, size, solution, batch, only=one_call, seed=check.seed)
+            worker = InRank(check.name, size, solution, batch, only=one_call, seeds=check.seeds)
             try:
                 results = launch_cells(check, attempt, worker)
             except RankFailed:
@@ -99,7 +99,7 @@ def run_variants(
 
 def series(check: DistributedCheck, size: int) -> Series:
     """The calls of a check at this world size, as a key."""
-    return check.name, size, check.seed
+    return check.name, size, check.seeds
 
 
 def solution_to_run(check: DistributedCheck, size: int) -> str:

@@ -18,20 +18,23 @@ from manyranks.errors import RankFailed
 NUMBER_OF_CALLS = 200
 
 
-def first_wrong_seed(check: DistributedCheck, attempt: Attempt) -> int | None:
-    """The seed of the call with the shortest arguments of those that go wrong; None if none does.
+MAX_WRONG, MAX_RIGHT = 12, 48  # random calls that words must explain, too
 
-    A call that does not end ends the search, and is the one.
+
+def telling_seeds(check: DistributedCheck, attempt: Attempt) -> tuple[int, ...]:
+    """Seeds of some calls that go wrong, the shortest arguments first, then of right ones.
+
+    () if none goes wrong. A call that does not end ends the search, and is the only one.
     """
     with tempfile.NamedTemporaryFile("rb") as progress:
         worker = RandomCalls(check.name, f"{attempt.path}", progress.name)
         try:
-            [seed] = launch_worker(check, replace(attempt), worker, 1, io.StringIO())
+            [seeds] = launch_worker(check, replace(attempt), worker, 1, io.StringIO())
         except RankFailed:
             if not (number := progress.read()):
                 raise
-            return int(number)
-    return seed
+            return (int(number),)
+    return seeds
 
 
 class RandomCalls:
@@ -40,8 +43,8 @@ class RandomCalls:
     def __init__(self, name: str, path: str, progress: str):
         self.name, self.path, self.progress = name, path, progress
 
-    def __call__(self) -> int | None:
-        """The seed that `first_wrong_seed` returns; notes each seed before its call."""
+    def __call__(self) -> tuple[int, ...]:
+        """What `telling_seeds` returns; notes each seed before its call."""
         check = load(self.name)
         InRank(self.name, 0, path=Path(self.path)).prepare(group=False)
         attempt = GuardedFunction(check, self.path)
@@ -53,7 +56,9 @@ class RandomCalls:
                 file.flush()
                 if goes_wrong(check, attempt, seed):
                     wrong.append(seed)
-        return min(wrong, key=lambda seed: argument_length(check, seed), default=None)
+        wrong.sort(key=lambda seed: argument_length(check, seed))
+        right = [seed for seed in range(NUMBER_OF_CALLS) if seed not in wrong]
+        return (*wrong[:MAX_WRONG], *right[:MAX_RIGHT]) if wrong else ()
 
 
 def argument_length(check: DistributedCheck, seed: int) -> int:

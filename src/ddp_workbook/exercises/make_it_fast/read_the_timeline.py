@@ -216,11 +216,11 @@ def random_args(rng: random.Random) -> tuple[list[tuple[int, str, int, int]]]:
         for rank in ranks:
             for kind, ms in (("loading", (0, 0, 0, 30)), ("compute", (10, 20, 40, 80))):
                 if took := rng.choice(ms):
-                    events.append((rank, kind, now[rank], now[rank] + took + rng.randrange(3)))
+                    events.append((rank, kind, now[rank], now[rank] + took + rng.randrange(9)))
                     now[rank] = events[-1][3]
         while len({*now}) < len(ranks):  # no two ranks enter a call in the same millisecond
             now[rng.choice(ranks)] += 1
-        end = max(now) + rng.choice([10, 20, 40])
+        end = max(now) + rng.choice([5, 10, 20, 40])
         events += [(rank, "call", now[rank], end) for rank in ranks]
         waited_for = rng.random() < 0.6  # else they go on while it is under way
         now = [end if waited_for else ms + 1 for ms in now]
