@@ -38,10 +38,14 @@ def memory_wall(result: Plan) -> Wall:
     """What a GPU holds; if no sharding would help, the computation must be cut."""
     memory, needed = result.settings.memory, result.ledger.device
     unsharded = needed - result.ledger.model_states
-    words = f"{needed / GB:.0f} of {memory / GB:.0f} GB, {unsharded / GB:.0f} of them not sharded"
+    activations = result.ledger.activations
+    words = (
+        f"{needed / GB:.0f} of {memory / GB:.0f} GB, not sharded: {activations / GB:.0f} of "
+        f"activations, {(unsharded - activations) / GB:.0f} of weights and gradients"
+    )
     remedy = "more GPUs, each with a smaller shard"
     if unsharded > ROOM * memory:
-        remedy = "cut each layer: tensor or context parallel"
+        remedy = "cut each layer or the sequence: tensor or context parallel"
     return Wall("memory of a GPU", needed / memory, words, remedy)
 
 
@@ -76,7 +80,7 @@ def walls_plot(found: list[Wall], **_: object) -> figures.Picture:
         axes.barh(row, length, 0.36, color=tint(colour, 0.75), edgecolor=colour)
         more = " (longer than drawn)" if wall.share > LONGEST else ""
         axes.text(0.02, row + 0.36, wall.words + more, va="center", size=10, bbox=card)
-    axes.set(xlim=(0, LONGEST), xlabel="parts of the limit", xticks=[0, 1, 2, 3])
+    axes.set(xlim=(0, LONGEST), xlabel="multiples of the limit", xticks=[0, 1, 2, 3])
     figures.label_rows(axes, [wall.name for wall in found])
     axes.set_ylim(2.6, -0.4)
     figure.suptitle(words, x=0.01, ha="left", size=10.5, weight="bold")
