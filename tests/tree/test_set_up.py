@@ -117,7 +117,8 @@ def test_a_python_of_the_wrong_version(monkeypatch, version):
 
 
 def test_windows_is_told_of_wsl(monkeypatch):
-    monkeypatch.setattr(set_up.os, "name", "nt")
+    # Not os.name itself: pathlib, and with it pytest, would take this for Windows, too.
+    monkeypatch.setattr(set_up, "os", SimpleNamespace(name="nt"))
     with pytest.raises(SystemExit, match=r"on Windows, run it in WSL 2"):
         set_up.main(["lab"])
 

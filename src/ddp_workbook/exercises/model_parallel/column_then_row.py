@@ -2,7 +2,8 @@
 
 One process would compute `(F.silu(x @ gate) * (x @ up + up_bias)) @ down + down_bias`. All ranks
 call your function with the same x, weights and biases, each of them whole. Compute the same y
-together, so that `y.backward(gradient)`, which all ranks then call with the same gradient, is right too.
+together, so that `y.backward(gradient)`, which all ranks then call with the same gradient, is
+right too.
 
 - Rank r computes the r-th of as many equal blocks of consecutive hidden units as there are ranks:
   some columns of gate and up, and the rows of down that belong to them. The number of hidden units

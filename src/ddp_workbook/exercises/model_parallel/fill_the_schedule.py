@@ -6,7 +6,8 @@ its line from left to right, and waits where an input is not there yet. Dots are
 eyes. Rank r has stage r.
 
 - Each rank runs all five micro-batches, numbered 0 to 4, forward and backward.
-- On no rank are more than 3 micro-batches in flight. A micro-batch is in flight from its F to the end of its B or W.
+- On no rank are more than 3 micro-batches in flight. A micro-batch is in flight from its F to the
+  end of its B or W.
 - The bubble is at most 17 %: with F, I and W each as long as a forward, and B as long as two, all
   is done after 18 forwards.
 - Real ranks run it in PyTorch, and their gradients are those of one process.
