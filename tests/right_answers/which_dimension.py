@@ -7,7 +7,8 @@ def which_dimension():
     }
 
 
-# %% only the degrees above 1, in another order; data follows from the others
+# %% only the degrees above 1, in another order
 def which_dimension():
-    layer, batch, sequence = {"tensor": 2}, {"context": 8}, {"context": 16, "tensor": 2}
+    layer, batch = {"tensor": 2, "data": 512}, {"context": 8, "data": 32}
+    sequence = {"data": 2, "context": 16, "tensor": 2}
     return {"sequence": sequence, "batch": batch, "layer": layer}

@@ -89,3 +89,10 @@ edit(
     '"tensor": 1, "pipeline": 1, "context": 32, "data": 2',
     '"tensor": 8, "pipeline": 1, "context": 2, "data": 4',
 )
+
+
+# %% without the number of data groups
+# told: How many data groups are there
+# told: layer: data is missing
+def which_dimension():
+    return {"layer": {"tensor": 2}, "batch": {"tensor": 4}, "sequence": {"context": 32}}

@@ -54,7 +54,7 @@ def failure_report(
         f"{label}: {{value}} {{where}}" if label else "{value} {where}", obs, words
     )
     required = fill(comparison.required, obs, words) or fill("{expected} {there}", obs, words)
-    if actual == required and obs.value is not UNUSABLE:  # what is shown of both agrees
+    if words["value"] == words["expected"] and obs.value is not UNUSABLE:  # as far as it is shown
         place, one, other = first_difference(value, expected, partial(equal, comparison))
         place = place or "exactly"
         actual, required = f"{actual}\n{place}: {one!r}", f"{required}\n{place}: {other!r}"

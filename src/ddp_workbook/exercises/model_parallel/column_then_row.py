@@ -157,8 +157,8 @@ def foreign_units(obs: Any) -> bool:
 
 
 HINTS_BY_PART = {
-    "y": "Print the shapes on each rank: of its columns, of its rows, and of what it adds to the "
-    "sum.",
+    "y": "At one rank nothing is cut: is y right there? Then write down which hidden units a rank "
+    "computes, and what it adds to the sum.",
     "gradient of x": "Which part of this gradient has each rank, and who adds the parts up?",
     "gradient of down_bias": "On which ranks is down_bias added, how often, and before the sum or "
     "after it?",

@@ -7,11 +7,12 @@ product `token @ expert`, in the order of the tokens.
 
 - Ranks may have different numbers of tokens, or none. Some experts get no token, others get all.
 - All ranks then call backward of their own outputs. Afterwards `tokens` and `experts` have the
-  gradients of one process; an expert without tokens has zeros.
+  gradients of one process that adds up all ranks' losses, so nothing is divided; an expert without
+  tokens has zeros.
 - Use `dist.all_to_all_single` for everything, at most six calls on a rank, forward and backward
   together.
-- Floating-point numbers travel only to where they are needed: at most each token and each output
-  once, and once each of their gradients. Counts and other integers are free.
+- Floating-point numbers travel only to where they are needed: each token, each output and the
+  gradient of each at most once. Counts and other integers are free.
 """
 
 from collections.abc import Callable

@@ -2,15 +2,16 @@
 
 All ranks call your function, each with its part of the sequence: rank 0 has the first tokens, rank
 1 the next ones, and so on, equally many each. `query`, `key` and `value` are [heads, tokens,
-width], contiguous, and of one dtype. Return this rank's part of what one process would compute,
-`F.scaled_dot_product_attention(query, key, value, is_causal=True)` of the whole sequence. Forward
-is enough.
+width], contiguous, and of one dtype; leave them unchanged. Return this rank's part of what one
+process would compute, `F.scaled_dot_product_attention(query, key, value, is_causal=True)` of the
+whole sequence. Forward is enough.
 
 - Use no collective, only `send`, `recv`, `isend`, `irecv` and `batch_isend_irecv`.
 - Rank r sends only to rank r + 1, and the last rank to rank 0. Of N ranks, each sends at most
   N - 1 times the keys and values of one block, in their dtype, and nothing else.
 - The whole sequence would not fit on a rank. No tensor that you make has more elements than the
   scores of one block, [heads, tokens, tokens]. Two tensors of the size of `key` always fit in that.
+  (Only the largest tensor is measured. Keep no more of them than you need.)
 - Scores may be large: some are beyond 1000, whose exponential is inf.
 """
 
@@ -268,6 +269,8 @@ CHECK = DistributedCheck(
         "must be contiguous": "A transposed tensor cannot be sent as it is. What makes a "
         "contiguous one of it?",
     },
+    unchanged_hint="Which line writes into a tensor of the caller, whose backward needs it?",
     on_pass="the attention of one process at 1 to 4 ranks, also of large scores; a rank sends "
-    "N - 1 blocks of keys and values, and makes no tensor larger than the scores of one block",
+    "at most N - 1 blocks of keys and values, and makes no tensor larger than the scores of one "
+    "block",
 )

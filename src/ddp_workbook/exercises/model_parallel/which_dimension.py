@@ -79,6 +79,8 @@ TRAININGS = {
 }
 HINTS_BY_KIND = {
     "unknown": "The degrees are " + ", ".join(DEGREES) + ".",
+    "missing": "How many data groups are there? That is a part of the answer.",
+    "not whole": "Each training has a dict with four whole numbers.",
     "data": "Each data group needs equally many sequences, and at least one. How many groups can "
     "there be, and what do the other GPUs do?",
     "refused": "This is plan's answer to your degrees. Compare them with the table.",
@@ -111,7 +113,7 @@ class Fault(NamedTuple):
 def fault_of(name: str, split: dict[str, Any]) -> Fault:
     """What `plan` says against these degrees of a training; no words if they pass.
 
-    A degree that is not given is 1, and data follows from the others.
+    A degree that is not given is 1, but data must be.
     """
     from manyranks.planning.plan import plan
     from manyranks.planning.search import best_splits, costs
@@ -120,6 +122,11 @@ def fault_of(name: str, split: dict[str, Any]) -> Fault:
     training = TRAININGS[name]
     if unknown := [degree for degree in split if degree not in DEGREES]:
         return Fault("unknown", f"there is no degree {unknown[0]!r}")
+    if "data" not in split:
+        return Fault("missing", "data is missing")
+    for degree, value in split.items():
+        if (degree_value := number(value)) is None or degree_value % 1:
+            return Fault("not whole", f"{degree} is {value!r}")
     degrees = {"tensor": 1, "pipeline": 1, "context": 1, **split}
     groups = number(split.get("data"))
     if groups and groups > 0 and training.sequences % groups:
