@@ -1,5 +1,6 @@
 # %% the rank with the longest call
 # told: Which of the two limits decides here
+# told: read_the_timeline(events of
 def read_the_timeline(events):
     calls = {}
     for rank, kind, start, end in events:
@@ -31,7 +32,7 @@ edit("    ranks = sorted(", "    events.sort()\n    ranks = sorted(")
 
 # %% blames the rank that is idle least
 # told: who enters it last
-# told: came back rank: 1
+# told: required 2
 edit(
     "max(ranks, key=lambda rank: len(waits[rank]))",
     'min(ranks, key=lambda rank: len(during(rank, "call") - busy[rank]))',
@@ -48,5 +49,5 @@ edit("sum(others) / len(others)", "max(others)")
 
 # %% adds a wait for two late ranks twice
 # told: Which of the two limits decides here
-# told: came back a late rank
+# told: read_the_timeline(events=[
 edit("len(set().union(*waits.values()))", "sum(map(len, waits.values()))")
