@@ -10,7 +10,7 @@ from manyranks.launcher.limits import free_memory
 
 RANK_MEMORY_BYTES = 64 << 20  # bytes of its own that a rank with a group takes; it shares the rest
 DESCRIPTORS_PER_RANK = 8  # open files that the kernel holds for one rank
-SPARE_DESCRIPTORS = 64
+SPARE_DESCRIPTORS = 64  # for the rest of the process, if nobody can tell what it has open
 
 
 def check(ranks: int, timeout: float, threads: int | None = None) -> None:
@@ -71,9 +71,18 @@ def check_descriptors(ranks: int) -> None:
     except ImportError:  # Windows has no such limit
         return
     limit = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
-    if limit != resource.RLIM_INFINITY and ranks * DESCRIPTORS_PER_RANK + SPARE_DESCRIPTORS > limit:
-        most = max(0, limit - SPARE_DESCRIPTORS) // DESCRIPTORS_PER_RANK
+    most = most_ranks(limit)
+    if limit != resource.RLIM_INFINITY and ranks > most:
         raise LaunchRefused(
             f"ranks={ranks}: the pipes of {ranks} ranks need more open files than this process may "
             f"have ({limit}). At most {most} ranks fit; `ulimit -n` raises the limit."
         )
+
+
+def most_ranks(limit: int) -> int:
+    """How many ranks a process may start that may have so many open files."""
+    try:
+        in_use = len(os.listdir("/dev/fd")) + 16
+    except OSError:
+        in_use = 0
+    return max(0, limit - max(SPARE_DESCRIPTORS, in_use)) // DESCRIPTORS_PER_RANK

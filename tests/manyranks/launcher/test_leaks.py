@@ -8,7 +8,7 @@ import pytest
 
 from benchmarks import many_launches
 from manyranks.errors import RankFailed
-from manyranks.launcher import fork_server
+from manyranks.launcher import fork_server, preconditions
 from manyranks.launcher.calls import Call
 from manyranks.launcher.launch import run_ranks
 from tests.hang_proofs import warm  # noqa: F401 (a fixture)
@@ -86,7 +86,8 @@ def test_the_descriptors_of_the_check_are_enough(monkeypatch):
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     limit = len(descriptors()) + 150
-    ranks = (limit - 64) // 8
+    ranks = preconditions.most_ranks(limit)
+    assert ranks >= 10
     resource.setrlimit(resource.RLIMIT_NOFILE, (limit, hard))
     try:
         assert run_ranks(Call(launching.all_reduce), min(ranks, 20), 60, quiet=True)

@@ -423,7 +423,7 @@ def test_what_a_config_lacks_can_be_added():
     strange = LLAMA | {"model_type": "of_tomorrow"}
     shape = decoder_shape(strange, {"model_type": "llama"})
     assert shape.parameters == decoder_shape(LLAMA).parameters
-    with pytest.raises(PlanRefused, match="parameters is none"):
+    with pytest.raises(PlanRefused, match=r"config\.json, and parameters='8B' is not one"):
         plan("8B", 8, fields={"vocab_size": 3})
 
 

@@ -3,7 +3,7 @@
 Return the tensor, pipeline, context and data degree of each training. Their product is its number
 of GPUs.
 
-| | `layer` | `batch` | `sequence` |
+| training | `layer` | `batch` | `sequence` |
 |---|---|---|---|
 | model | Llama 3 405B | Llama 3 70B | Llama 3 8B |
 | blocks | 126 | 80 | 32 |
