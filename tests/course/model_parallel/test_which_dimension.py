@@ -34,7 +34,7 @@ def test_the_fastest_split_and_the_table_are_those_of_plan(name):
     shape, settings, cluster = best.shape, best.settings, best.settings.cluster
     sold = round(settings.gpu.memory / 1e9)
     assert table == {
-        "": f"`{name}`",
+        "training": f"`{name}`",
         "model": shape.name,
         "blocks": f"{shape.layers}",
         "heads": f"{shape.heads}",
