@@ -135,7 +135,7 @@ class DistributedCheck:
     may_seed: bool = False  # the function may change the seed of torch
     function: Callable = field(default=no_solution, init=False)  # the solution; see `load`
     seeds: tuple[int, ...] = field(default=(), init=False)  # of each `RandomCall` after the cases
-    random_args: Callable[[random.Random], tuple] | None = None
+    random_args: Callable[[random.Random], tuple] | None = None  # see `SingleProcessCheck`
     group = True
 
     @cached_property
