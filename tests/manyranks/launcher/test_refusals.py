@@ -60,9 +60,14 @@ def test_more_ranks_than_open_files(monkeypatch):
     import resource
 
     monkeypatch.setattr(resource, "getrlimit", lambda _: (256, 256))
+    monkeypatch.setattr(preconditions.os, "listdir", lambda _: [f"{n}" for n in range(20)])
     preconditions.check_descriptors(24)
     with pytest.raises(LaunchRefused, match=r"open files .*\(256\).*`ulimit -n` raises"):
         preconditions.check_descriptors(25)
+    monkeypatch.setattr(preconditions.os, "listdir", lambda _: [f"{n}" for n in range(120)])
+    preconditions.check_descriptors(15)
+    with pytest.raises(LaunchRefused, match="At most 15 ranks fit"):
+        preconditions.check_descriptors(16)
 
 
 def test_a_folder_that_is_gone(tmp_path, monkeypatch):
